@@ -1,0 +1,344 @@
+// Arguments of every operation of the op table (devices/device.hpp): shapes, units and the formula each one stands for.
+// All arrays are row-major in device memory, fp32 unless the type says otherwise.
+// The order of every sum is fixed by docs/numerics.md and depends on the row alone, never on the number of rows.
+#pragma once
+#include "runtime/base/dev_ptr.hpp"
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+// Weights in a device's own layout, made by device::pack; [rows = outputs, cols = inputs].
+class weight {
+public:
+  virtual ~weight() = default;
+  std::int64_t rows = 0, cols = 0;
+};
+// A table whose rows are gathered by index (embeddings, Engram); may stay in host memory.
+class row_table {
+public:
+  virtual ~row_table() = default;
+  std::int64_t rows = 0, cols = 0;
+};
+// Routed experts of one layer that live on this device, in slots 0..slots-1.
+class expert_set {
+public:
+  virtual ~expert_set() = default;
+  std::int32_t slots = 0;
+  std::int64_t hidden = 0, intermediate = 0;
+};
+
+// How a cached vector is stored (model.md §9). One record holds the values, then its scales.
+enum class kv_format : std::uint8_t {
+  f32,          // 4*dim bytes (roundings off)
+  fp8_ue8m0_32, // dim bytes e4m3, then dim/32 bytes UE8M0 (window KV, drafter KV, main KV without FP4)
+  fp4_e4m3_16,  // dim/2 bytes e2m1 (element 2i in the low nibble), then dim/16 bytes e4m3 scales (main compressed KV)
+  fp4_ue8m0_32, // dim/2 bytes e2m1, then dim/32 bytes UE8M0 (index keys)
+};
+constexpr std::int64_t record_bytes(kv_format f, std::int64_t dim) {
+  switch (f) {
+  case kv_format::f32: return 4 * dim;
+  case kv_format::fp8_ue8m0_32: return dim + dim / 32;
+  case kv_format::fp4_e4m3_16: return dim / 2 + dim / 16;
+  case kv_format::fp4_ue8m0_32: return dim / 2 + dim / 32;
+  }
+  return 0;
+}
+
+// Rings of one kind for all state slots: entry e of slot s lies at base + s*slot_stride + e*record_bytes(format, dim);
+// position p lives in entry p % entries.
+struct ring_view {
+  dev_ptr<std::byte> base;
+  std::int64_t slot_stride = 0;
+  std::int32_t entries = 0;
+  std::int32_t dim = 0;
+  kv_format format = kv_format::f32;
+};
+// Paged records of one kind: entry j of block b lies at base + b*block_stride + j*record_bytes(format, dim).
+struct block_view {
+  dev_ptr<std::byte> base;
+  std::int64_t block_stride = 0;
+  std::int32_t entries = 0; // per block: 128 / ratio
+  std::int32_t dim = 0;
+  kv_format format = kv_format::f32;
+};
+
+// Which request each row of a step belongs to. Rows of one sequence are consecutive and at consecutive positions.
+struct row_map {
+  std::int32_t rows = 0, sequences = 0;
+  dev_ptr<const std::int32_t> position;    // [rows] zero-based position in prompt + output
+  dev_ptr<const std::int32_t> sequence;    // [rows] index into the arrays below
+  dev_ptr<const std::int32_t> window_lo;   // [rows] lowest window key position this row may see
+  dev_ptr<const std::int32_t> window_hi;   // [rows] highest: its own position; for draft rows the block's last one
+  dev_ptr<const std::int32_t> first_row;   // [sequences] its first row in the step
+  dev_ptr<const std::int32_t> row_count;   // [sequences]
+  dev_ptr<const std::int32_t> start;       // [sequences] position of its first row
+  dev_ptr<const std::int32_t> slot;        // [sequences] state slot
+  dev_ptr<const std::int32_t> block_table; // [sequences, block_stride] KV block of position / 128
+  std::int32_t block_stride = 0;
+};
+
+// out[i, s, :] = table[ids[i], :] for every stream s < streams.
+struct embed_args {
+  const row_table* table = nullptr; // [V, H]
+  dev_ptr<const std::int32_t> ids;  // [rows], each in [0, V)
+  std::int32_t rows = 0, streams = 1;
+  dev_ptr<float> out; // [rows, streams, H]
+};
+
+// Engram row numbers of every position (model.md §8). c_j = compressed id of the token j positions back, or the compressed
+// pad before the start of the request; 64-bit products and XOR; row = offset + hash_i mod prime.
+struct engram_rows_args {
+  row_map map;
+  dev_ptr<const std::int32_t> tokens;      // [rows] raw ids
+  dev_ptr<const std::int32_t> history;     // [sequences, ngram-1] raw ids before the first row, nearest last; -1 = none
+  dev_ptr<const std::int32_t> token_map;   // [V] raw id -> compressed id
+  std::int32_t pad = 0;                    // compressed id of the pad token
+  std::int32_t ngram = 4, heads = 0;       // orders 2..ngram
+  dev_ptr<const std::int64_t> multipliers; // [ngram]
+  dev_ptr<const std::int64_t> primes;      // [ngram-1, heads]
+  dev_ptr<const std::int64_t> offsets;     // [ngram-1, heads]
+  dev_ptr<std::int64_t> out;               // [rows, (ngram-1)*heads]
+};
+
+// out[i, :] = concatenation of table[index[i, j], :] for j < per_row, dequantised.
+struct gather_args {
+  const row_table* table = nullptr;
+  dev_ptr<const std::int64_t> index; // [rows, per_row]
+  std::int32_t rows = 0, per_row = 1;
+  dev_ptr<float> out; // [rows, per_row*cols]
+};
+
+// Per stream m: dot = sum_d S*k*qk_weight * rsqrt(mean S^2 + eps) * rsqrt(mean k^2 + eps) * H^-0.5;
+// S_m += sigmoid(sign(dot)*sqrt(max(|dot|,1e-6))) * v. kv holds the M keys, then the value.
+struct engram_gate_args {
+  dev_ptr<float> trunk;           // [rows, M, H], updated
+  dev_ptr<const float> kv;        // [rows, M+1, H]
+  dev_ptr<const float> qk_weight; // [M, H] q_weight*k_weight
+  std::int32_t rows = 0, streams = 0, hidden = 0;
+  float eps = 0;
+};
+
+// out[i, :] = sum over m ascending of pre[i, m] * trunk[i, m, :]   (mHC collapse)
+struct hc_collapse_args {
+  dev_ptr<const float> trunk; // [rows, M, H]
+  dev_ptr<const float> pre;   // [rows, M]
+  std::int32_t rows = 0, streams = 0, hidden = 0;
+  dev_ptr<float> out; // [rows, H]
+};
+
+// The mixes of one mHC site (model.md §3).
+struct hc_mixes_args {
+  dev_ptr<const float> trunk; // [rows, M*H]
+  const weight* fn = nullptr; // fp32 [M*(M+2), M*H]
+  dev_ptr<const float> scale; // [3]
+  dev_ptr<const float> base;  // [M*(M+2)]
+  std::int32_t rows = 0, streams = 0, hidden = 0, sinkhorn_iters = 0;
+  float hc_eps = 0, norm_eps = 0;
+  dev_ptr<float> pre;  // [rows, M]
+  dev_ptr<float> post; // [rows, M]
+  dev_ptr<float> comb; // [rows, M, M]
+};
+
+// trunk_new[k] = post[k]*y + sum over j ascending of comb[j][k]*trunk[j], in place.
+struct hc_expand_args {
+  dev_ptr<const float> y;    // [rows, H]
+  dev_ptr<const float> post; // [rows, M]
+  dev_ptr<const float> comb; // [rows, M, M]
+  std::int32_t rows = 0, streams = 0, hidden = 0;
+  dev_ptr<float> trunk; // [rows, M, H], updated
+};
+
+// out[i*out_stride + d] = mean over the streams (drafter features).
+struct hc_mean_args {
+  dev_ptr<const float> trunk; // [rows, M, H]
+  std::int32_t rows = 0, streams = 0, hidden = 0;
+  dev_ptr<float> out; // row i at out + i*out_stride
+  std::int64_t out_stride = 0;
+};
+
+// out = x / sqrt(mean(x^2) + eps) * w. The mean square is the row reduction with 16 partials.
+struct rms_norm_args {
+  dev_ptr<const float> x; // [rows, cols]
+  dev_ptr<const float> w; // [cols]
+  std::int32_t rows = 0, cols = 0;
+  float eps = 0;
+  dev_ptr<float> out; // [rows, cols]; may be x
+};
+
+// out = x rounded onto e4m3 with one UE8M0 scale per 32 channels (the activation format of FP8/FP4 products).
+struct round_fp8_args {
+  dev_ptr<const float> x; // [rows, cols], cols a multiple of 32
+  std::int32_t rows = 0, cols = 0;
+  dev_ptr<float> out; // may be x
+};
+
+// out[i, o] = fma over k ascending of x[i, k] * w[o, k], one accumulator.
+// groups > 1: output o of group g = o / (w->rows/groups) sees inputs [g*cols, (g+1)*cols) only; x is [rows, groups*cols].
+struct linear_args {
+  dev_ptr<const float> x;
+  const weight* w = nullptr;
+  std::int32_t rows = 0, groups = 1;
+  dev_ptr<float> out; // [rows, w->rows]
+};
+
+// Rotates adjacent pairs of the last rope_dim channels of each head by the angle of the row's position.
+struct rope_args {
+  dev_ptr<float> x; // [rows, heads, dim], in place
+  std::int32_t rows = 0, heads = 1, dim = 0, rope_dim = 0;
+  dev_ptr<const std::int32_t> position; // [rows]
+  dev_ptr<const float> cos_sin;         // [max_len, rope_dim]: cosines of the rope_dim/2 angles, then their sines
+  bool inverse = false;
+};
+
+// records[i] = x[i] in `format`.
+struct encode_args {
+  dev_ptr<const float> x; // [rows, dim]
+  std::int32_t rows = 0, dim = 0;
+  kv_format format = kv_format::f32;
+  dev_ptr<std::byte> records; // [rows, record_bytes]
+};
+
+// Copies each sequence's last ring.entries rows of this step into its ring.
+struct ring_commit_args {
+  row_map map;
+  dev_ptr<const std::byte> records; // [rows, record_bytes(ring.format, ring.dim)]
+  ring_view ring;
+};
+
+// Encodes x[i] into entry entry[i] % entries of block entry[i] / entries; entry -1 is skipped.
+struct block_store_args {
+  dev_ptr<const float> x;            // [rows, dim]
+  dev_ptr<const std::int64_t> entry; // [rows] block * entries + index inside
+  std::int32_t rows = 0;
+  block_view blocks;
+};
+
+// Compressor of ratio 2: out[b] = sum over the block's two tokens of k_t * softmax over those tokens of g_t, per channel.
+// The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the ring.
+struct compress_args {
+  row_map map;
+  dev_ptr<const float> kg;              // [rows, 2*dim]: k, then g
+  ring_view pending;                    // f32, dim 2*dim
+  dev_ptr<const std::int32_t> last_row; // [blocks]
+  std::int32_t blocks = 0, dim = 0;
+  dev_ptr<float> out; // [blocks, dim]
+};
+
+// score[i, b] = sum over heads ascending of a[i, h] * max(q[i, h] . key_b, 0) for b < visible[i]; the products over
+// channels and the sum over heads are sequential fma. Scores of other b are left unwritten.
+// Only rows [first, first+count) of the step are computed; q, a, visible and map are indexed by the step's row.
+struct index_scores_args {
+  row_map map;
+  std::int32_t first = 0, count = 0;
+  std::int32_t heads = 0, dim = 0;
+  dev_ptr<const float> q; // [rows, heads, dim]
+  dev_ptr<const float> a; // [rows, heads]
+  block_view keys;
+  dev_ptr<const std::int32_t> visible; // [rows] visible compressed positions
+  dev_ptr<float> scores;               // [count, stride]
+  std::int64_t stride = 0;
+};
+
+// candidates[i] = the `limit` best blocks of `block` compressed positions each, ascending, -1 padded (model.md §5.3).
+struct candidate_args {
+  std::int32_t first = 0, count = 0;
+  dev_ptr<const float> scores; // [count, stride]
+  std::int64_t stride = 0;
+  dev_ptr<const std::int32_t> visible; // [rows]
+  std::int32_t block = 8, limit = 0;
+  dev_ptr<std::int32_t> candidates; // [rows, limit]
+};
+
+// selected[i] = the topk best visible positions, ascending, -1 padded; equal scores: smaller index first.
+// candidates set: only positions inside the row's candidate blocks compete. scores null: all visible positions (<= topk).
+struct select_args {
+  std::int32_t first = 0, count = 0;
+  dev_ptr<const float> scores; // [count, stride] or null
+  std::int64_t stride = 0;
+  dev_ptr<const std::int32_t> visible;    // [rows]
+  dev_ptr<const std::int32_t> candidates; // [rows, candidate_limit] or null
+  std::int32_t candidate_block = 8, candidate_limit = 0;
+  std::int32_t topk = 0;
+  dev_ptr<std::int32_t> selected; // [rows, topk]
+};
+
+// Attention of every row and head over its window keys by position (ring, then the step's own rows), then its selected
+// compressed keys by position; the sink enters the denominator last (model.md §5, exactness.md §2).
+struct attention_args {
+  row_map map;
+  std::int32_t heads = 0, dim = 0;
+  float scale = 1;
+  dev_ptr<const float> q;               // [rows, heads, dim]
+  dev_ptr<const std::byte> own;         // [rows] records of the step's rows in ring.format
+  ring_view ring;                       // keys at positions before the sequence's first row
+  block_view blocks;                    // compressed keys; unused without selected
+  dev_ptr<const std::int32_t> selected; // [rows, topk] ascending, -1 padded; null: window only
+  std::int32_t topk = 0;
+  dev_ptr<const float> sink; // [heads]
+  dev_ptr<float> out;        // [rows, heads, dim]
+};
+
+// s = sqrt(softplus(logit)); the k experts of largest s + bias, ties to the smaller index, best first;
+// weight = s / (sum of the selected s in that order + 1e-20) * scale.
+struct route_args {
+  dev_ptr<const float> logits; // [rows, experts]
+  dev_ptr<const float> bias;   // [experts]
+  std::int32_t rows = 0, experts = 0, k = 0;
+  float scale = 1;
+  dev_ptr<std::int32_t> expert; // [rows, k]
+  dev_ptr<float> weight;        // [rows, k]
+};
+
+// out = silu(min(gate, limit)) * clamp(up, -limit, limit).
+struct swiglu_args {
+  dev_ptr<const float> gate, up; // [rows, cols]
+  std::int32_t rows = 0, cols = 0;
+  float limit = 0;
+  dev_ptr<float> out; // may be gate
+};
+
+// y[i, j] = w2( (silu(min(w1 x_i, limit)) * clamp(w3 x_i, +-limit)) * weight[i, j] ) of expert[i, j], for every (i, j)
+// whose expert has a slot here; the others are left untouched. w2's input is rounded like round_fp8 when round_inner.
+struct experts_args {
+  const expert_set* set = nullptr;
+  dev_ptr<const std::int32_t> slot_of; // [experts] logical expert -> local slot, -1 = not here
+  dev_ptr<const float> x;              // [rows, H], already rounded where the roundings ask for it
+  dev_ptr<const std::int32_t> expert;  // [rows, k]
+  dev_ptr<const float> weight;         // [rows, k]
+  std::int32_t rows = 0, k = 0;
+  float limit = 0;
+  bool round_inner = false;
+  dev_ptr<float> y; // [rows, k, H]
+};
+
+// out = shared; out += y[0]; ... out += y[k-1], fp32; with round_bf16 shared and every y are rounded to BF16 first.
+struct combine_args {
+  dev_ptr<const float> shared; // [rows, H]
+  dev_ptr<const float> y;      // [rows, k, H]
+  std::int32_t rows = 0, k = 0, hidden = 0;
+  bool round_bf16 = false;
+  dev_ptr<float> out; // [rows, H]; may be shared
+};
+
+// out[i] = x[index[i]] for rows of `cols` floats.
+struct copy_rows_args {
+  dev_ptr<const float> x;
+  dev_ptr<const std::int32_t> index; // [rows]
+  std::int32_t rows = 0;
+  std::int64_t cols = 0;
+  dev_ptr<float> out;
+};
+
+// out[i*out_stride + c] = x[i*x_stride + c], added to what is there when `add`.
+struct copy_columns_args {
+  dev_ptr<const float> x;
+  std::int64_t x_stride = 0;
+  std::int32_t rows = 0;
+  std::int64_t cols = 0;
+  dev_ptr<float> out;
+  std::int64_t out_stride = 0;
+  bool add = false;
+};
+
+} // namespace troupe
