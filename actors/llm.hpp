@@ -1,0 +1,110 @@
+// The public C++ API: an engine in this process. Everything the command line does goes through it.
+//
+//   troupe::engine_options options;           // the flags of cli.md under their names
+//   options.model = "models/tiny-v41";
+//   troupe::LLM llm(options);                 // throws config_error or device_error
+//   auto results = llm.generate({{.prompt = "def main():"}}, {.temperature = 0, .max_tokens = 32});
+//
+// Thread-safe: any thread may submit; events of one request come in order, on an engine thread.
+#pragma once
+#include "runtime/base/result.hpp"
+#include "runtime/request/sampling_params.hpp"
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class tokenizer;
+struct model_config;
+
+struct engine_options {
+  std::string model;                  // folder of the released layout
+  std::string device = "cpu";         // cpu | reference
+  int threads = 0;                    // 0 = one per available core; shared by all engines of the process
+  int engines = 1;                    // data-parallel engines
+  int ep = 1;                         // expert-parallel executors; 1 = every engine computes its experts itself
+  int max_num_seqs = 64;              // running sequences per engine
+  int max_num_batched_tokens = 512;   // rows of one step per engine
+  bool chunked_prefill = true;
+  int max_model_len = 0;              // 0 = the checkpoint's max_position_embeddings
+  int kv_blocks = 0;                  // 0 = enough for max_num_seqs sequences within the memory budget
+  std::string roundings = "serving";  // serving | model | off
+  std::optional<std::uint64_t> seed;  // exactness.md §6
+};
+
+// A request. Exactly one of prompt and prompt_ids is set. Plain text gets BOS in front; raw text is used as given
+// (control tokens by their spelling).
+struct generation_request {
+  std::string id; // unique among the live requests; empty = a number is given
+  std::optional<std::string> prompt;
+  std::optional<std::vector<std::int32_t>> prompt_ids;
+  bool raw = false;
+  std::vector<std::int32_t> logit_rows; // positions whose fp32 logits are wanted
+  bool seed_from_id = false;            // batch and baseline: derive seq_seed from (seed, id) when params give none
+};
+
+struct generation_usage {
+  std::int64_t steps = 0, drafted = 0, accepted = 0, attempts = 1, preemptions = 0;
+  double ttft_ms = 0, total_ms = 0;
+};
+
+// One branch's result; what the result line of cli.md prints.
+struct generation_result {
+  std::string id;
+  int index = 0; // branch
+  std::string text;
+  std::vector<std::int32_t> token_ids;
+  std::string finish_reason; // stop | length | abort | error
+  std::string stop_text;     // the stop string that matched
+  std::optional<std::int32_t> stop_id;
+  int prompt_tokens = 0, cached_tokens = 0;
+  std::vector<float> logprobs;
+  std::vector<std::vector<std::pair<std::int32_t, float>>> top_logprobs;
+  std::vector<float> prompt_logprobs;
+  std::vector<float> logits; // rows of logit_rows, each vocab_size long
+  std::uint64_t seq_seed = 0;
+  std::optional<error> failure; // set when finish_reason is error
+  generation_usage usage;
+};
+
+// Text that became visible, or the end of a branch (exactly one per branch).
+struct generation_event {
+  std::string id;
+  int index = 0;
+  std::string text;                        // new text; empty on the last event if all text was out
+  std::optional<generation_result> result; // the branch's end
+};
+
+class LLM {
+public:
+  explicit LLM(const engine_options& options);
+  ~LLM(); // stops the engine; live requests end with abort
+  LLM(const LLM&) = delete;
+  LLM& operator=(const LLM&) = delete;
+
+  // Checks, tokenizes and queues a request; an error means that nothing was queued. on_event is called until the last
+  // branch has ended; it must return quickly and must not call back into the LLM except submit and abort.
+  result<std::string> submit(const generation_request& request, const sampling_params& params,
+                             std::function<void(const generation_event&)> on_event); // the request's id
+  // Ends a live request with finish_reason abort; false if there is none of that id.
+  bool abort(const std::string& id);
+
+  // Runs requests to their ends, results in the order (request, branch). A refused request gives one result with an error.
+  std::vector<generation_result> generate(const std::vector<generation_request>& requests, const sampling_params& params);
+  std::vector<generation_result> generate(const std::vector<generation_request>& requests, const std::vector<sampling_params>& params);
+
+  const tokenizer& vocabulary() const;
+  const model_config& config() const;
+  std::string description() const; // device, numerics id, engines, cache sizes: one line for people
+
+private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+} // namespace troupe

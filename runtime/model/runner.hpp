@@ -1,0 +1,113 @@
+// Runs the model over a device: packed weights, caches and workspaces of one executor, and the forward pass.
+// One thread uses a runner at a time. Throws device_error when the device fails.
+#pragma once
+#include "devices/device.hpp"
+#include "runtime/model/config.hpp"
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// Which roundings a forward applies (exactness.md §9; the oracle's act_fp8, act_off and raw).
+enum class roundings : std::uint8_t { off, model, serving };
+
+struct runner_options {
+  roundings rounding = roundings::serving;
+  int max_rows = 512;      // rows of one step
+  int max_sequences = 64;  // sequences of one step
+  int kv_blocks = 64;      // KV blocks of 128 tokens, block 0 is the dummy
+  int state_slots = 65;    // state slots, slot 0 is the dummy
+  int max_model_len = 0;   // positions
+  int max_logit_rows = 64; // rows of logits that one step can produce; more are computed in pieces
+};
+
+// Bytes that one KV block and one state slot take with these options (engine.md §10).
+struct cache_sizes {
+  std::int64_t block_bytes = 0, slot_bytes = 0;
+};
+cache_sizes cache_size(const model_config& config, roundings rounding);
+
+// The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
+struct step_rows {
+  std::vector<std::int32_t> slot, start, rows;       // [sequences]
+  std::vector<std::int32_t> first_block, blocks_of;  // [sequences] into blocks
+  std::vector<std::int32_t> tokens;                  // [all rows]
+  std::vector<std::int32_t> blocks;
+  std::vector<std::int32_t> history;                 // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
+};
+
+// Where routed experts are computed: on the runner's own device, or by expert executors elsewhere. `args.set` and
+// `args.slot_of` are null; the backend fills y for every (row, slot) before work queued later on the stream reads it.
+class expert_backend {
+public:
+  virtual ~expert_backend() = default;
+  virtual void run(stream& s, int layer, experts_args args) = 0;
+};
+
+class checkpoint;
+
+// Weights of one checkpoint packed for one device, shared read-only by the runners on it.
+class model_weights;
+struct weight_selection {
+  bool experts = true; // false: expert executors hold them
+};
+std::shared_ptr<const model_weights> load_weights(const checkpoint& source, device& dev, weight_selection what,
+                                                  std::vector<std::int32_t> token_map,
+                                                  const std::function<void(double)>& progress = {});
+
+// Routed experts [first, first + count) of every layer, for an expert executor.
+class expert_shard {
+public:
+  expert_shard(const checkpoint& source, device& dev, int first, int count);
+  ~expert_shard();
+  void run(stream& s, int layer, experts_args args) const; // computes the (row, slot) pairs whose expert lies here
+
+private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+// For comparisons with the oracle: called before and after each layer with the layer's streams [rows, M, H] and pre mix
+// [rows, M] in device memory, which it may overwrite.
+using layer_hook = std::function<void(int layer, bool after, stream&, dev_ptr<float> trunk, dev_ptr<float> pre, int rows)>;
+
+class model_runner {
+public:
+  // experts: null = the weights' own experts.
+  model_runner(std::shared_ptr<const model_weights> weights, device& dev, const runner_options& options,
+               expert_backend* experts = nullptr);
+  ~model_runner();
+
+  const model_config& config() const;
+  stream& work(); // the stream that everything below is queued on
+
+  // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits().
+  void forward(const step_rows& rows, const layer_hook& hook = {});
+
+  // Logits [count, vocab] of rows of the last forward, in a buffer that the next call overwrites;
+  // count <= max_logit_rows.
+  dev_ptr<float> logits(std::span<const std::int32_t> rows);
+
+  // Rows routed to each expert by the last forward: [layers, n_routed_experts], valid after the stream is synchronised.
+  std::span<const std::uint32_t> expert_counts();
+
+  // The drafter (model.md §12) after a forward: for each sequence whose last position is p and golden token g for p+1,
+  // hidden states and base logits of the block. Greedy drafts with their logits and confidences, on the host.
+  struct draft_result {
+    std::vector<std::int32_t> tokens;  // [sequences, block]
+    std::vector<float> confidence;     // [sequences, block] after the sigmoid
+    std::vector<float> logits;         // [sequences, block, vocab]
+  };
+  draft_result draft_greedy(std::span<const std::int32_t> slot, std::span<const std::int32_t> golden,
+                            std::span<const std::int32_t> position_of_golden);
+
+private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+} // namespace troupe
