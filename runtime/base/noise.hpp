@@ -15,19 +15,43 @@ namespace noise_detail {
 
 // One rounding per operation on every compiler: device code would otherwise contract a product and a sum.
 #if defined(__CUDA_ARCH__)
-TROUPE_EVERYWHERE double add(double a, double b) { return __dadd_rn(a, b); }
-TROUPE_EVERYWHERE double sub(double a, double b) { return __dsub_rn(a, b); }
-TROUPE_EVERYWHERE double mul(double a, double b) { return __dmul_rn(a, b); }
-TROUPE_EVERYWHERE double div(double a, double b) { return __ddiv_rn(a, b); }
-TROUPE_EVERYWHERE std::uint64_t bits_of(double v) { return static_cast<std::uint64_t>(__double_as_longlong(v)); }
-TROUPE_EVERYWHERE double from_bits(std::uint64_t b) { return __longlong_as_double(static_cast<long long>(b)); }
+TROUPE_EVERYWHERE double add(double a, double b) {
+  return __dadd_rn(a, b);
+}
+TROUPE_EVERYWHERE double sub(double a, double b) {
+  return __dsub_rn(a, b);
+}
+TROUPE_EVERYWHERE double mul(double a, double b) {
+  return __dmul_rn(a, b);
+}
+TROUPE_EVERYWHERE double div(double a, double b) {
+  return __ddiv_rn(a, b);
+}
+TROUPE_EVERYWHERE std::uint64_t bits_of(double v) {
+  return static_cast<std::uint64_t>(__double_as_longlong(v));
+}
+TROUPE_EVERYWHERE double from_bits(std::uint64_t b) {
+  return __longlong_as_double(static_cast<long long>(b));
+}
 #else
-TROUPE_EVERYWHERE double add(double a, double b) { return a + b; }
-TROUPE_EVERYWHERE double sub(double a, double b) { return a - b; }
-TROUPE_EVERYWHERE double mul(double a, double b) { return a * b; }
-TROUPE_EVERYWHERE double div(double a, double b) { return a / b; }
-TROUPE_EVERYWHERE std::uint64_t bits_of(double v) { return __builtin_bit_cast(std::uint64_t, v); }
-TROUPE_EVERYWHERE double from_bits(std::uint64_t b) { return __builtin_bit_cast(double, b); }
+TROUPE_EVERYWHERE double add(double a, double b) {
+  return a + b;
+}
+TROUPE_EVERYWHERE double sub(double a, double b) {
+  return a - b;
+}
+TROUPE_EVERYWHERE double mul(double a, double b) {
+  return a * b;
+}
+TROUPE_EVERYWHERE double div(double a, double b) {
+  return a / b;
+}
+TROUPE_EVERYWHERE std::uint64_t bits_of(double v) {
+  return __builtin_bit_cast(std::uint64_t, v);
+}
+TROUPE_EVERYWHERE double from_bits(std::uint64_t b) {
+  return __builtin_bit_cast(double, b);
+}
 #endif
 
 inline constexpr std::uint64_t ln2_hi_bits = 0x3fe62e42fee00000;    // upper bits of ln 2: k times it is exact
@@ -148,7 +172,9 @@ TROUPE_EVERYWHERE double exponential_of(std::uint64_t r) {
   const double u = noise_detail::mul(static_cast<double>(2 * (r >> 12) + 1), 1.0 / 9007199254740992.0);
   return -exact_ln(u);
 }
-TROUPE_EVERYWHERE double gumbel_of(std::uint64_t r) { return -exact_ln(exponential_of(r)); }
+TROUPE_EVERYWHERE double gumbel_of(std::uint64_t r) {
+  return -exact_ln(exponential_of(r));
+}
 
 // Gumbel noise of token id i drawn at position t (zero-based index in prompt + output).
 TROUPE_EVERYWHERE double gumbel(std::uint64_t seed, std::uint64_t t, std::uint32_t i) {
