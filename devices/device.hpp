@@ -98,7 +98,7 @@ public:
   virtual void hc_expand(stream&, const hc_expand_args&) = 0;
   virtual void hc_mean(stream&, const hc_mean_args&) = 0;
   virtual void rms_norm(stream&, const rms_norm_args&) = 0;
-  virtual void round_fp8(stream&, const round_fp8_args&) = 0;
+  virtual void round(stream&, const round_args&) = 0;
   virtual void linear(stream&, const linear_args&) = 0;
   virtual void rope(stream&, const rope_args&) = 0;
   virtual void encode(stream&, const encode_args&) = 0;

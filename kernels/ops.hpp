@@ -166,10 +166,12 @@ struct rms_norm_args {
   dev_ptr<float> out; // [rows, cols]; may be x
 };
 
-// out = x rounded onto e4m3 with one UE8M0 scale per 32 channels (the activation format of FP8/FP4 products).
-struct round_fp8_args {
-  dev_ptr<const float> x; // [rows, cols], cols a multiple of 32
+// out = x rounded onto a number format and back. fp8_ue8m0_32: the activation format of FP8 and FP4 products;
+// fp4_ue8m0_32: index queries. cols is a multiple of 32.
+struct round_args {
+  dev_ptr<const float> x; // [rows, cols]
   std::int32_t rows = 0, cols = 0;
+  kv_format format = kv_format::fp8_ue8m0_32;
   dev_ptr<float> out; // may be x
 };
 
@@ -299,7 +301,7 @@ struct swiglu_args {
 };
 
 // y[i, j] = w2( (silu(min(w1 x_i, limit)) * clamp(w3 x_i, +-limit)) * weight[i, j] ) of expert[i, j], for every (i, j)
-// whose expert has a slot here; the others are left untouched. w2's input is rounded like round_fp8 when round_inner.
+// whose expert has a slot here; the others are left untouched. w2's input is rounded onto fp8_ue8m0_32 when round_inner.
 struct experts_args {
   const expert_set* set = nullptr;
   dev_ptr<const std::int32_t> slot_of; // [experts] logical expert -> local slot, -1 = not here
