@@ -2,21 +2,17 @@
 // it. Work is asynchronous unless a function says otherwise; host code never reads device memory except through copies.
 #pragma once
 #include "kernels/ops.hpp"
+#include "kernels/weight_source.hpp"
+#include "runtime/base/device_error.hpp"
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
-
-// A failed device call. Thrown by device calls only; the executor turns it into an error value at its edge.
-struct device_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // Device memory with one owner; freed with it.
 class buffer {
@@ -65,24 +61,6 @@ public:
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<graph> end_capture() = 0;
   virtual void launch(const graph& g) = 0;
-};
-
-// Weights as they lie in a checkpoint; owner keeps the bytes alive.
-enum class weight_format : std::uint8_t {
-  f32,
-  bf16,
-  fp8_block, // e4m3 [rows, cols], scale UE8M0 [ceil(rows/32), ceil(cols/32)]
-  fp8_row,   // e4m3 [rows, cols], scale UE8M0 [rows, cols/32]
-  mxfp4,     // e2m1 packed [rows, cols/2] (element 2i in the low nibble), scale UE8M0 [rows, cols/32]
-};
-struct weight_source {
-  weight_format format = weight_format::f32;
-  std::int64_t rows = 0, cols = 0;
-  std::span<const std::byte> data, scale;
-  std::shared_ptr<const void> owner;
-};
-struct expert_source {
-  weight_source w1, w3, w2; // [I, H], [I, H], [H, I]
 };
 
 // The op table. Every operation is row-invariant: a row's result has the same bits whatever else is in the call.

@@ -1,0 +1,155 @@
+#include "kernels/reference/weights.hpp"
+
+#include "runtime/base/device_error.hpp"
+#include "runtime/base/number_formats.hpp"
+#include <cstring>
+#include <limits>
+
+namespace troupe::reference {
+namespace {
+
+const char* format_name(weight_format f) {
+  switch (f) {
+  case weight_format::f32:
+    return "f32";
+  case weight_format::bf16:
+    return "bf16";
+  case weight_format::fp8_block:
+    return "fp8_block";
+  case weight_format::fp8_row:
+    return "fp8_row";
+  case weight_format::mxfp4:
+    return "mxfp4";
+  }
+  return "unknown format";
+}
+
+[[noreturn]] void refuse(const weight_source& s, const std::string& why) {
+  throw device_error("weight " + describe(s) + ": " + why);
+}
+
+std::int64_t blocks32(std::int64_t n) {
+  return n / 32 + (n % 32 != 0 ? 1 : 0);
+}
+
+void expect_bytes(const weight_source& s, const char* what, std::size_t have, std::int64_t want) {
+  if (have != static_cast<std::size_t>(want))
+    refuse(s, std::string(what) + " has " + std::to_string(have) + " bytes, expected " + std::to_string(want));
+}
+
+std::uint8_t byte_at(std::span<const std::byte> bytes, std::int64_t i) {
+  return std::to_integer<std::uint8_t>(bytes[static_cast<std::size_t>(i)]);
+}
+
+} // namespace
+
+std::string describe(const weight_source& s) {
+  return std::string(format_name(s.format)) + " [" + std::to_string(s.rows) + ", " + std::to_string(s.cols) + "]";
+}
+
+void check_source(const weight_source& s) {
+  if (s.rows <= 0 || s.cols <= 0)
+    refuse(s, "rows and columns must be positive");
+  if (s.rows > std::numeric_limits<std::int64_t>::max() / 8 / s.cols)
+    refuse(s, "too large");
+  const std::int64_t elements = s.rows * s.cols;
+  if ((s.format == weight_format::fp8_row || s.format == weight_format::mxfp4) && s.cols % 32 != 0)
+    refuse(s, "columns must be a multiple of 32");
+  switch (s.format) {
+  case weight_format::f32:
+    expect_bytes(s, "data", s.data.size(), 4 * elements);
+    return expect_bytes(s, "scale", s.scale.size(), 0);
+  case weight_format::bf16:
+    expect_bytes(s, "data", s.data.size(), 2 * elements);
+    return expect_bytes(s, "scale", s.scale.size(), 0);
+  case weight_format::fp8_block:
+    expect_bytes(s, "data", s.data.size(), elements);
+    return expect_bytes(s, "scale", s.scale.size(), blocks32(s.rows) * blocks32(s.cols));
+  case weight_format::fp8_row:
+    expect_bytes(s, "data", s.data.size(), elements);
+    return expect_bytes(s, "scale", s.scale.size(), elements / 32);
+  case weight_format::mxfp4:
+    expect_bytes(s, "data", s.data.size(), elements / 2);
+    return expect_bytes(s, "scale", s.scale.size(), elements / 32);
+  }
+  refuse(s, "unknown format");
+}
+
+void dequantise_row(const weight_source& s, std::int64_t row, float* out) {
+  const std::int64_t cols = s.cols;
+  switch (s.format) {
+  case weight_format::f32:
+    std::memcpy(out, s.data.data() + row * cols * 4, static_cast<std::size_t>(cols) * 4);
+    return;
+  case weight_format::bf16:
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const std::int64_t at = 2 * (row * cols + c); // little endian in the file
+      out[c] = f32_from_bf16(static_cast<std::uint16_t>(byte_at(s.data, at) | byte_at(s.data, at + 1) << 8));
+    }
+    return;
+  case weight_format::fp8_block:
+    for (std::int64_t c = 0; c < cols; ++c)
+      out[c] = f32_from_e4m3(byte_at(s.data, row * cols + c)) *
+               f32_from_ue8m0(byte_at(s.scale, row / 32 * blocks32(cols) + c / 32));
+    return;
+  case weight_format::fp8_row:
+    for (std::int64_t c = 0; c < cols; ++c)
+      out[c] = f32_from_e4m3(byte_at(s.data, row * cols + c)) * f32_from_ue8m0(byte_at(s.scale, (row * cols + c) / 32));
+    return;
+  case weight_format::mxfp4:
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const std::uint8_t pair = byte_at(s.data, (row * cols + c) / 2);
+      const auto code = static_cast<std::uint8_t>(c % 2 == 0 ? pair & 15 : pair >> 4);
+      out[c] = f32_from_e2m1(code) * f32_from_ue8m0(byte_at(s.scale, (row * cols + c) / 32));
+    }
+    return;
+  }
+}
+
+reference_weight make_weight(const weight_source& s) {
+  check_source(s);
+  reference_weight w;
+  w.rows = s.rows;
+  w.cols = s.cols;
+  w.w.resize(static_cast<std::size_t>(s.rows * s.cols));
+  std::vector<float> row(static_cast<std::size_t>(s.cols));
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    dequantise_row(s, r, row.data());
+    for (std::int64_t c = 0; c < s.cols; ++c)
+      w.w[static_cast<std::size_t>(c * s.rows + r)] = row[static_cast<std::size_t>(c)];
+  }
+  return w;
+}
+
+void check_experts(std::span<const expert_source> sources) {
+  if (sources.empty())
+    return;
+  const std::int64_t inner = sources[0].w1.rows, hidden = sources[0].w1.cols;
+  for (std::size_t e = 0; e < sources.size(); ++e) {
+    const auto expect = [&](const weight_source& s, const char* name, std::int64_t rows, std::int64_t cols) {
+      check_source(s);
+      if (s.rows != rows || s.cols != cols)
+        refuse(s, std::string(name) + " of the expert in slot " + std::to_string(e) + " must be [" +
+                      std::to_string(rows) + ", " + std::to_string(cols) + "]");
+    };
+    expect(sources[e].w1, "w1", inner, hidden);
+    expect(sources[e].w3, "w3", inner, hidden);
+    expect(sources[e].w2, "w2", hidden, inner);
+  }
+}
+
+std::shared_ptr<const reference_expert_set> make_experts(std::span<const expert_source> sources) {
+  check_experts(sources);
+  auto set = std::make_shared<reference_expert_set>();
+  set->slots = static_cast<std::int32_t>(sources.size());
+  if (!sources.empty()) {
+    set->intermediate = sources[0].w1.rows;
+    set->hidden = sources[0].w1.cols;
+  }
+  set->experts.reserve(sources.size());
+  for (const expert_source& s : sources)
+    set->experts.push_back({make_weight(s.w1), make_weight(s.w3), make_weight(s.w2)});
+  return set;
+}
+
+} // namespace troupe::reference
