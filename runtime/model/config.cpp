@@ -10,7 +10,8 @@ namespace troupe {
 namespace {
 
 // Upper bounds far above any model of this architecture. They keep products inside an int64 and lists inside memory.
-constexpr std::int64_t max_width = 1 << 16, max_vocab = 1 << 24, max_layers = 256, max_experts = 1 << 13, max_heads = 1024;
+constexpr std::int64_t max_width = 1 << 16, max_vocab = 1 << 24, max_layers = 256, max_experts = 1 << 13,
+                       max_heads = 1024;
 constexpr std::int64_t max_total_experts = 1 << 18, max_total_primes = 1 << 15, max_positions = 1 << 28;
 
 void multiple_of(const json_section& s, const std::string& key, int value, int unit, const std::string& why) {
@@ -26,7 +27,8 @@ int width(const json_section& s, const std::string& key) {
 }
 
 void read_top(const json_section& top, model_config& c) {
-  top.require("architectures", nlohmann::json::array({"DeepseekV41ForCausalLM"}), "this program serves DeepSeek-V4.1 checkpoints");
+  top.require("architectures", nlohmann::json::array({"DeepseekV41ForCausalLM"}),
+              "this program serves DeepSeek-V4.1 checkpoints");
   top.require("model_type", "deepseek_v41", "this program serves DeepSeek-V4.1 checkpoints");
   top.require("dtype", "bfloat16");
   const auto q = top.object("quantization_config");
@@ -86,13 +88,15 @@ void read_sharing(const json_section& text, model_config& c) {
   auto ids = [&](const char* key) { return text.integers<int>(key, max_layers, 0, c.num_hidden_layers - 1); };
   c.kv_source_layer_ids = ids("kv_source_layer_ids");
   c.index_source_layer_ids = ids("index_source_layer_ids");
-  c.index_k_source_layer_ids = text.find("index_k_source_layer_ids") ? ids("index_k_source_layer_ids") : c.kv_source_layer_ids;
+  c.index_k_source_layer_ids =
+      text.find("index_k_source_layer_ids") ? ids("index_k_source_layer_ids") : c.kv_source_layer_ids;
   c.use_fp4_sparse_kv = text.boolean_or("use_fp4_sparse_kv", true);
   if (!c.index_source_layer_ids.empty()) {
     c.index_n_heads = text.integer<int>("index_n_heads", 1, max_heads);
     c.index_head_dim = width(text, "index_head_dim");
     if (c.index_head_dim < c.qk_rope_head_dim)
-      text.refuse("index_head_dim", "must hold the qk_rope_head_dim = " + std::to_string(c.qk_rope_head_dim) + " rotated channels");
+      text.refuse("index_head_dim",
+                  "must hold the qk_rope_head_dim = " + std::to_string(c.qk_rope_head_dim) + " rotated channels");
     c.index_topk = text.integer<int>("index_topk", 1, 1 << 20);
   }
   c.candidate_source_layer_id = text.integer_or("candidate_source_layer_id", -1, -1, c.num_hidden_layers - 1);
@@ -109,7 +113,8 @@ void read_experts(const json_section& text, model_config& c) {
   text.require("norm_topk_prob", true);
   c.n_routed_experts = text.integer<int>("n_routed_experts", 1, max_experts);
   if (std::int64_t{c.n_routed_experts} * c.num_hidden_layers > max_total_experts)
-    text.refuse("n_routed_experts", "more than " + std::to_string(max_total_experts) + " experts in all layers together");
+    text.refuse("n_routed_experts",
+                "more than " + std::to_string(max_total_experts) + " experts in all layers together");
   c.n_shared_experts = text.integer<int>("n_shared_experts", 1, 64);
   c.num_experts_per_tok = text.integer<int>("num_experts_per_tok", 1, max_experts);
   if (c.num_experts_per_tok > c.n_routed_experts)
@@ -136,15 +141,17 @@ void read_engram(const json_section& text, model_config& c) {
     text.refuse("engram_n_heads", "more than " + std::to_string(max_total_primes) + " tables in all layers together");
   const std::int64_t columns = std::int64_t{orders} * c.engram_n_heads * c.engram_head_dim;
   if (columns > 16 * max_width)
-    text.refuse("engram_head_dim", "the rows of one position together have more than " + std::to_string(16 * max_width) + " channels");
+    text.refuse("engram_head_dim",
+                "the rows of one position together have more than " + std::to_string(16 * max_width) + " channels");
 
   c.engram_num_embeddings = text.integers<std::int64_t>("engram_num_embeddings", max_layers, 1, std::int64_t{1} << 40);
   std::vector<std::int64_t> rows;
   for (const auto& primes : engram_primes(c.engram_vocab_size, layers, orders, c.engram_n_heads))
     rows.push_back(std::accumulate(primes.begin(), primes.end(), std::int64_t{0}));
   if (rows != c.engram_num_embeddings)
-    text.refuse("engram_num_embeddings", "the primes that follow from engram_vocab_size, engram_n_heads and engram_max_ngram_size give " +
-                                             nlohmann::json(rows).dump().substr(0, 200) + " rows");
+    text.refuse("engram_num_embeddings",
+                "the primes that follow from engram_vocab_size, engram_n_heads and engram_max_ngram_size give " +
+                    nlohmann::json(rows).dump().substr(0, 200) + " rows");
 }
 
 void read_drafter(const json_section& text, model_config& c) {
@@ -158,10 +165,12 @@ void read_drafter(const json_section& text, model_config& c) {
   c.dspark_markov_rank = text.integer<int>("dspark_markov_rank", 1, max_width);
   c.dspark_n_routed_experts = text.integer<int>("dspark_n_routed_experts", 1, max_experts);
   if (std::int64_t{c.dspark_n_routed_experts} * c.num_nextn_predict_layers > max_total_experts)
-    text.refuse("dspark_n_routed_experts", "more than " + std::to_string(max_total_experts) + " experts in the drafter");
+    text.refuse("dspark_n_routed_experts",
+                "more than " + std::to_string(max_total_experts) + " experts in the drafter");
   c.dspark_num_experts_per_tok = text.integer<int>("dspark_num_experts_per_tok", 1, max_experts);
   if (c.dspark_num_experts_per_tok > c.dspark_n_routed_experts)
-    text.refuse("dspark_num_experts_per_tok", "must not exceed dspark_n_routed_experts = " + std::to_string(c.dspark_n_routed_experts));
+    text.refuse("dspark_num_experts_per_tok",
+                "must not exceed dspark_n_routed_experts = " + std::to_string(c.dspark_n_routed_experts));
 }
 
 model_config read_text_config(const json_section& text) {
@@ -192,13 +201,15 @@ model_config parse_config(std::string_view text, const std::string& file) {
   try {
     root = nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& e) {
-    throw config_error(file, "", "", std::string("not valid JSON: ") + e.what(), "take config.json from the checkpoint's release");
+    throw config_error(file, "", "", std::string("not valid JSON: ") + e.what(),
+                       "take config.json from the checkpoint's release");
   }
   if (!root.is_object())
     throw config_error(file, "", "", "must hold one JSON object", "take config.json from the checkpoint's release");
   const json_section top(root, file, "");
   // A foreign model is named as such before its text_config is looked at.
-  top.require("architectures", nlohmann::json::array({"DeepseekV41ForCausalLM"}), "this program serves DeepSeek-V4.1 checkpoints");
+  top.require("architectures", nlohmann::json::array({"DeepseekV41ForCausalLM"}),
+              "this program serves DeepSeek-V4.1 checkpoints");
   model_config c = read_text_config(top.object("text_config"));
   read_top(top, c);
   derive_layers(c, file);

@@ -1,5 +1,5 @@
-// The model description in a checkpoint's config.json (model.md §1): every key of text_config that changes the computation,
-// checked once at start-up, and the facts about each layer that follow from the layer maps.
+// The model description in a checkpoint's config.json (model.md §1): every key of text_config that changes the
+// computation, checked once at start-up, and the facts about each layer that follow from the layer maps.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,8 @@ struct rope_scaling_config {
   int original_max_position_embeddings = 0;
 };
 
-// What one backbone layer owns and where it reads what it does not own. Sources are layer numbers, -1 where there is none.
+// What one backbone layer owns and where it reads what it does not own. Sources are layer numbers, -1 where there is
+// none.
 struct layer_config {
   int ratio = 0;                    // tokens per compressed block: 0 (window only), 1 or 2
   int kv_source = -1;               // layer whose compressed KV is attended to
@@ -75,7 +76,8 @@ struct model_config {
   std::vector<layer_config> layers; // backbone layers only; drafter layers have ratio 0 and own nothing
 };
 
-// Reads <folder>/config.json. Throws config_error naming file, key and value for everything that this runtime does not compute.
+// Reads <folder>/config.json. Throws config_error naming file, key and value for everything that this runtime does not
+// compute.
 model_config load_config(const std::string& folder);
 
 // The same from a text; `file` only names it in errors.

@@ -48,8 +48,8 @@ bool is_prime(std::uint64_t n) {
 
 std::vector<std::vector<std::int64_t>> engram_primes(std::int64_t vocab_size, int layers, int orders, int heads) {
   TROUPE_CHECK(vocab_size >= 3, "engram_primes: vocab_size below 3");
-  // Each (layer, order) starts again at vocab_size and skips what is used. Everything used so far is the run of primes from
-  // vocab_size on, so the walk as a whole visits consecutive primes.
+  // Each (layer, order) starts again at vocab_size and skips what is used. Everything used so far is the run of primes
+  // from vocab_size on, so the walk as a whole visits consecutive primes.
   std::uint64_t at = static_cast<std::uint64_t>(vocab_size) - 1;
   std::vector<std::vector<std::int64_t>> primes(static_cast<std::size_t>(layers));
   for (auto& of_layer : primes)
@@ -76,7 +76,8 @@ std::vector<engram_table> engram_tables(const model_config& config) {
   std::vector<engram_table> tables;
   if (config.engram_layer_ids.empty())
     return tables;
-  auto primes = engram_primes(config.engram_vocab_size, static_cast<int>(config.engram_layer_ids.size()), n - 1, config.engram_n_heads);
+  auto primes = engram_primes(config.engram_vocab_size, static_cast<int>(config.engram_layer_ids.size()), n - 1,
+                              config.engram_n_heads);
   for (std::size_t i = 0; i < primes.size(); ++i) {
     engram_table t;
     t.layer = config.engram_layer_ids[i];
@@ -91,8 +92,10 @@ std::vector<engram_table> engram_tables(const model_config& config) {
   return tables;
 }
 
-void engram_context(std::span<const std::int32_t> compressed, std::int64_t t, std::int32_t pad, std::span<std::int32_t> context) {
-  TROUPE_CHECK(t >= 0 && t < static_cast<std::int64_t>(compressed.size()), "engram_context: position outside the sequence");
+void engram_context(std::span<const std::int32_t> compressed, std::int64_t t, std::int32_t pad,
+                    std::span<std::int32_t> context) {
+  TROUPE_CHECK(t >= 0 && t < static_cast<std::int64_t>(compressed.size()),
+               "engram_context: position outside the sequence");
   bool open = true; // no image token and no start of the sequence met so far
   for (std::size_t i = 0; i < context.size(); ++i) {
     const std::int64_t at = t - static_cast<std::int64_t>(i);
@@ -103,7 +106,8 @@ void engram_context(std::span<const std::int32_t> compressed, std::int64_t t, st
 
 void engram_hash_rows(const engram_table& table, std::span<const std::int32_t> context, std::span<std::int64_t> rows) {
   const std::size_t orders = table.multipliers.size() - 1, heads = table.primes.size() / orders;
-  TROUPE_CHECK(context.size() == orders + 1 && rows.size() == table.primes.size(), "engram_hash_rows: wrong span sizes");
+  TROUPE_CHECK(context.size() == orders + 1 && rows.size() == table.primes.size(),
+               "engram_hash_rows: wrong span sizes");
   std::int64_t hash = context[0] * table.multipliers[0];
   for (std::size_t i = 0; i < orders; ++i) {
     hash ^= context[i + 1] * table.multipliers[i + 1];

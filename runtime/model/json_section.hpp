@@ -1,4 +1,5 @@
-// Typed access to one object of a JSON configuration file. Every refusal is a config_error with file, dotted key and value.
+// Typed access to one object of a JSON configuration file. Every refusal is a config_error with file, dotted key and
+// value.
 #pragma once
 #include "runtime/base/result.hpp"
 #include <cmath>
@@ -26,7 +27,8 @@ public:
   const json& need(const std::string& key) const {
     if (const json* value = find(key))
       return *value;
-    throw config_error(file_, prefix_ + key, "", "this key is missing", "take config.json from the checkpoint's release");
+    throw config_error(file_, prefix_ + key, "", "this key is missing",
+                       "take config.json from the checkpoint's release");
   }
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why, const std::string& remedy = "") const {
@@ -43,14 +45,12 @@ public:
     return {need(key), file_, prefix_ + key + "."};
   }
 
-  template <class Int>
-  Int integer(const std::string& key, std::int64_t low, std::int64_t high) const {
+  template <class Int> Int integer(const std::string& key, std::int64_t low, std::int64_t high) const {
     need(key);
     return static_cast<Int>(bounded(key, *find(key), low, high));
   }
 
-  template <class Int>
-  Int integer_or(const std::string& key, Int absent, std::int64_t low, std::int64_t high) const {
+  template <class Int> Int integer_or(const std::string& key, Int absent, std::int64_t low, std::int64_t high) const {
     return find(key) ? integer<Int>(key, low, high) : absent;
   }
 

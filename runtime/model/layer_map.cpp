@@ -12,7 +12,9 @@ std::string list_text(const std::vector<int>& ids) {
   return s + "]";
 }
 
-bool contains(const std::vector<int>& ids, int id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool contains(const std::vector<int>& ids, int id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 class layer_map {
 public:
@@ -23,19 +25,22 @@ public:
     const auto body_end = c_.compress_ratios.begin() + n;
     for (auto it = body_end; it != c_.compress_ratios.end(); ++it)
       if (*it != 0)
-        refuse("compress_ratios", c_.compress_ratios, "the drafter's layers (the last num_nextn_predict_layers) must have ratio 0");
-    c_.n_prefill_layer = static_cast<int>(std::find(c_.compress_ratios.begin(), body_end, 1) - c_.compress_ratios.begin());
+        refuse("compress_ratios", c_.compress_ratios,
+               "the drafter's layers (the last num_nextn_predict_layers) must have ratio 0");
+    c_.n_prefill_layer =
+        static_cast<int>(std::find(c_.compress_ratios.begin(), body_end, 1) - c_.compress_ratios.begin());
 
     const auto kv = sources("kv_source_layer_ids", c_.kv_source_layer_ids);
     const auto index_k = sources("index_k_source_layer_ids", c_.index_k_source_layer_ids);
     const auto index = sources("index_source_layer_ids", c_.index_source_layer_ids);
     refines("index_k_source_layer_ids", c_.index_k_source_layer_ids, "kv_source_layer_ids", c_.kv_source_layer_ids);
-    refines("index_source_layer_ids", c_.index_source_layer_ids, "index_k_source_layer_ids", c_.index_k_source_layer_ids);
+    refines("index_source_layer_ids", c_.index_source_layer_ids, "index_k_source_layer_ids",
+            c_.index_k_source_layer_ids);
     for (int l : c_.kv_source_layer_ids)
       if (l > c_.n_prefill_layer)
         refuse("kv_source_layer_ids", c_.kv_source_layer_ids,
-               "layer " + std::to_string(l) + " lies behind the first layer with ratio 1 (" + std::to_string(c_.n_prefill_layer) +
-                   "), whose compressed KV all later layers must share");
+               "layer " + std::to_string(l) + " lies behind the first layer with ratio 1 (" +
+                   std::to_string(c_.n_prefill_layer) + "), whose compressed KV all later layers must share");
 
     c_.layers.assign(static_cast<std::size_t>(n), {});
     for (std::size_t l = 0; l < c_.layers.size(); ++l) {
@@ -67,7 +72,9 @@ private:
   void check_ids(const std::string& key, const std::vector<int>& ids) const {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] >= c_.num_hidden_layers)
-        refuse(key, ids, "layer " + std::to_string(ids[i]) + " does not exist; there are " + std::to_string(c_.num_hidden_layers));
+        refuse(key, ids,
+               "layer " + std::to_string(ids[i]) + " does not exist; there are " +
+                   std::to_string(c_.num_hidden_layers));
       if (i && ids[i] <= ids[i - 1])
         refuse(key, ids, "the layers must be in ascending order without repeats");
     }
@@ -90,18 +97,22 @@ private:
       if (starts)
         current = l;
       if (current < 0)
-        refuse(key, ids, "layer " + std::to_string(l) + " has compress_ratios " + std::to_string(ratio) + " but no source starts its segment");
+        refuse(key, ids,
+               "layer " + std::to_string(l) + " has compress_ratios " + std::to_string(ratio) +
+                   " but no source starts its segment");
       if (ratio_of(current) != ratio)
         refuse(key, ids,
-               "layer " + std::to_string(l) + " with compress_ratios " + std::to_string(ratio) + " would share with layer " +
-                   std::to_string(current) + " of ratio " + std::to_string(ratio_of(current)));
+               "layer " + std::to_string(l) + " with compress_ratios " + std::to_string(ratio) +
+                   " would share with layer " + std::to_string(current) + " of ratio " +
+                   std::to_string(ratio_of(current)));
       source[static_cast<std::size_t>(l)] = current;
     }
     return source;
   }
 
   // A coarse segment never ends inside a fine one: every coarse source also starts a fine segment.
-  void refines(const std::string& fine_key, const std::vector<int>& fine, const std::string& coarse_key, const std::vector<int>& coarse) const {
+  void refines(const std::string& fine_key, const std::vector<int>& fine, const std::string& coarse_key,
+               const std::vector<int>& coarse) const {
     for (int l : coarse)
       if (!contains(fine, l))
         refuse(fine_key, fine, "layer " + std::to_string(l) + " of " + coarse_key + " is missing");
@@ -115,7 +126,8 @@ private:
     if (!contains(c_.index_source_layer_ids, source))
       refuse(key, value, "candidate blocks come from a layer of index_source_layer_ids");
     if (c_.candidate_topk_blocks % 8 != 0 || c_.candidate_topk_blocks < 8 || c_.candidate_topk_blocks > 4096)
-      refuse("candidate_topk_blocks", std::to_string(c_.candidate_topk_blocks), "must be a multiple of 8 from 8 to 4096");
+      refuse("candidate_topk_blocks", std::to_string(c_.candidate_topk_blocks),
+             "must be a multiple of 8 from 8 to 4096");
     if (c_.candidate_block_size != 8 && c_.candidate_block_size != 16)
       refuse("candidate_block_size", std::to_string(c_.candidate_block_size), "must be 8 or 16");
     if (c_.candidate_topk_blocks * c_.candidate_block_size < c_.index_topk)
@@ -137,7 +149,8 @@ private:
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= c_.n_prefill_layer)
         refuse("engram_layer_ids", ids,
-               "layer " + std::to_string(ids[i]) + " is at or behind the first layer with ratio 1 (" + std::to_string(c_.n_prefill_layer) + ")");
+               "layer " + std::to_string(ids[i]) + " is at or behind the first layer with ratio 1 (" +
+                   std::to_string(c_.n_prefill_layer) + ")");
       at(ids[i]).is_engram = true;
       at(ids[i]).engram_index = static_cast<int>(i);
     }
@@ -151,7 +164,9 @@ private:
       refuse(key, ids, "the drafter needs at least one layer to read from");
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if ((ids[i] >= c_.n_prefill_layer) != (ids[0] >= c_.n_prefill_layer))
-        refuse(key, ids, "the layers must lie on one side of the first layer with ratio 1 (" + std::to_string(c_.n_prefill_layer) + ")");
+        refuse(key, ids,
+               "the layers must lie on one side of the first layer with ratio 1 (" +
+                   std::to_string(c_.n_prefill_layer) + ")");
       at(ids[i]).draft_feature = static_cast<int>(i);
     }
   }
@@ -165,6 +180,8 @@ private:
 
 } // namespace
 
-void derive_layers(model_config& config, const std::string& file) { layer_map(config, file).derive(); }
+void derive_layers(model_config& config, const std::string& file) {
+  layer_map(config, file).derive();
+}
 
 } // namespace troupe

@@ -16,7 +16,7 @@ mapped_file::mapped_file(const std::string& path, const std::string& remedy) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     fail(std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat info{};
+  struct stat info {};
   const char* why = nullptr;
   if (::fstat(fd, &info) != 0)
     why = std::strerror(errno);

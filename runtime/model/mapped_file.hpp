@@ -8,7 +8,8 @@ namespace troupe {
 
 class mapped_file {
 public:
-  // Throws config_error(path, ..., remedy) if the path is not a readable regular file. An empty file maps to an empty span.
+  // Throws config_error(path, ..., remedy) if the path is not a readable regular file. An empty file maps to an empty
+  // span.
   explicit mapped_file(const std::string& path, const std::string& remedy = "");
   ~mapped_file();
   mapped_file(mapped_file&& other) noexcept;

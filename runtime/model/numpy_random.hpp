@@ -1,5 +1,5 @@
-// The part of numpy's random generators that Engram's multipliers need: default_rng(seed) (SeedSequence into PCG64, output
-// function XSL-RR) and unbiased integers below a bound (Lemire's method, numpy's 64-bit form).
+// The part of numpy's random generators that Engram's multipliers need: default_rng(seed) (SeedSequence into PCG64,
+// output function XSL-RR) and unbiased integers below a bound (Lemire's method, numpy's 64-bit form).
 #pragma once
 #include <array>
 #include <cstdint>

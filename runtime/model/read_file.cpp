@@ -1,6 +1,6 @@
 #include "runtime/model/read_file.hpp"
-#include "runtime/model/mapped_file.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/mapped_file.hpp"
 
 namespace troupe {
 

@@ -33,11 +33,11 @@ cache_sizes cache_size(const model_config& config, roundings rounding);
 
 // The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
 struct step_rows {
-  std::vector<std::int32_t> slot, start, rows;       // [sequences]
-  std::vector<std::int32_t> first_block, blocks_of;  // [sequences] into blocks
-  std::vector<std::int32_t> tokens;                  // [all rows]
+  std::vector<std::int32_t> slot, start, rows;      // [sequences]
+  std::vector<std::int32_t> first_block, blocks_of; // [sequences] into blocks
+  std::vector<std::int32_t> tokens;                 // [all rows]
   std::vector<std::int32_t> blocks;
-  std::vector<std::int32_t> history;                 // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
+  std::vector<std::int32_t> history; // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
 };
 
 // Where routed experts are computed: on the runner's own device, or by expert executors elsewhere. `args.set` and
@@ -73,7 +73,8 @@ private:
 
 // For comparisons with the oracle: called before and after each layer with the layer's streams [rows, M, H] and pre mix
 // [rows, M] in device memory, which it may overwrite.
-using layer_hook = std::function<void(int layer, bool after, stream&, dev_ptr<float> trunk, dev_ptr<float> pre, int rows)>;
+using layer_hook =
+    std::function<void(int layer, bool after, stream&, dev_ptr<float> trunk, dev_ptr<float> pre, int rows)>;
 
 class model_runner {
 public:
@@ -98,9 +99,9 @@ public:
   // The drafter (model.md §12) after a forward: for each sequence whose last position is p and golden token g for p+1,
   // hidden states and base logits of the block. Greedy drafts with their logits and confidences, on the host.
   struct draft_result {
-    std::vector<std::int32_t> tokens;  // [sequences, block]
-    std::vector<float> confidence;     // [sequences, block] after the sigmoid
-    std::vector<float> logits;         // [sequences, block, vocab]
+    std::vector<std::int32_t> tokens; // [sequences, block]
+    std::vector<float> confidence;    // [sequences, block] after the sigmoid
+    std::vector<float> logits;        // [sequences, block, vocab]
   };
   draft_result draft_greedy(std::span<const std::int32_t> slot, std::span<const std::int32_t> golden,
                             std::span<const std::int32_t> position_of_golden);

@@ -20,15 +20,27 @@ struct type_info {
   std::size_t size;
 };
 constexpr std::array<type_info, 16> types{{
-    {tensor_type::f32, "F32", 4},         {tensor_type::bf16, "BF16", 2},       {tensor_type::f16, "F16", 2},
-    {tensor_type::f64, "F64", 8},         {tensor_type::f8_e4m3, "F8_E4M3", 1}, {tensor_type::f8_e5m2, "F8_E5M2", 1},
-    {tensor_type::f8_e8m0, "F8_E8M0", 1}, {tensor_type::i8, "I8", 1},           {tensor_type::u8, "U8", 1},
-    {tensor_type::i16, "I16", 2},         {tensor_type::u16, "U16", 2},         {tensor_type::i32, "I32", 4},
-    {tensor_type::u32, "U32", 4},         {tensor_type::i64, "I64", 8},         {tensor_type::u64, "U64", 8},
+    {tensor_type::f32, "F32", 4},
+    {tensor_type::bf16, "BF16", 2},
+    {tensor_type::f16, "F16", 2},
+    {tensor_type::f64, "F64", 8},
+    {tensor_type::f8_e4m3, "F8_E4M3", 1},
+    {tensor_type::f8_e5m2, "F8_E5M2", 1},
+    {tensor_type::f8_e8m0, "F8_E8M0", 1},
+    {tensor_type::i8, "I8", 1},
+    {tensor_type::u8, "U8", 1},
+    {tensor_type::i16, "I16", 2},
+    {tensor_type::u16, "U16", 2},
+    {tensor_type::i32, "I32", 4},
+    {tensor_type::u32, "U32", 4},
+    {tensor_type::i64, "I64", 8},
+    {tensor_type::u64, "U64", 8},
     {tensor_type::boolean, "BOOL", 1},
 }};
 
-const type_info& info(tensor_type type) { return types[static_cast<std::size_t>(type)]; }
+const type_info& info(tensor_type type) {
+  return types[static_cast<std::size_t>(type)];
+}
 
 // Reads the header's entries; `fail` prefixes the file.
 class header_reader {
@@ -40,9 +52,11 @@ public:
       fail(name, "entry needs dtype, shape and data_offsets");
     host_tensor t;
     t.name = name;
-    const auto type = std::find_if(types.begin(), types.end(), [&](const type_info& i) { return e["dtype"] == json(std::string(i.name)); });
+    const auto type = std::find_if(types.begin(), types.end(),
+                                   [&](const type_info& i) { return e["dtype"] == json(std::string(i.name)); });
     if (type == types.end())
-      throw config_error(file_, name, e["dtype"].dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60), "unknown dtype", remedy);
+      throw config_error(file_, name, e["dtype"].dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60),
+                         "unknown dtype", remedy);
     t.dtype = type->type;
     if (!e["shape"].is_array() || e["shape"].size() > 8)
       fail(name, "shape must be a list of at most 8 numbers");
@@ -59,15 +73,18 @@ public:
       fail(name, "data_offsets must be two numbers");
     const auto begin = at[0].get<std::uint64_t>(), end = at[1].get<std::uint64_t>();
     if (begin > end || end > data_.size())
-      fail(name, "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " lie outside the file's " + std::to_string(data_.size()) +
-                     " data bytes");
+      fail(name, "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " lie outside the file's " +
+                     std::to_string(data_.size()) + " data bytes");
     if (end - begin != bytes)
-      fail(name, "the shape needs " + std::to_string(bytes) + " bytes but " + std::to_string(end - begin) + " are given");
+      fail(name,
+           "the shape needs " + std::to_string(bytes) + " bytes but " + std::to_string(end - begin) + " are given");
     t.bytes = data_.subspan(begin, end - begin);
     return t;
   }
 
-  [[noreturn]] void fail(const std::string& name, const std::string& why) const { throw config_error(file_, name, "", why, remedy); }
+  [[noreturn]] void fail(const std::string& name, const std::string& why) const {
+    throw config_error(file_, name, "", why, remedy);
+  }
 
 private:
   const std::string& file_;
@@ -75,7 +92,8 @@ private:
 };
 
 float half_to_float(std::uint16_t h) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+                      fraction = h & 0x3ffu;
   if (exponent == 0) { // zero and subnormals: fraction * 2^-24, exact in fp32
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
     return sign ? -magnitude : magnitude;
@@ -86,10 +104,16 @@ float half_to_float(std::uint16_t h) {
 
 } // namespace
 
-std::string_view name_of(tensor_type type) { return info(type).name; }
-std::size_t size_of(tensor_type type) { return info(type).size; }
+std::string_view name_of(tensor_type type) {
+  return info(type).name;
+}
+std::size_t size_of(tensor_type type) {
+  return info(type).size;
+}
 
-std::string describe(const host_tensor& tensor) { return std::string(name_of(tensor.dtype)) + " " + json(tensor.shape).dump(); }
+std::string describe(const host_tensor& tensor) {
+  return std::string(name_of(tensor.dtype)) + " " + json(tensor.shape).dump();
+}
 
 std::int64_t element_count(const host_tensor& tensor) {
   return static_cast<std::int64_t>(tensor.bytes.size() / size_of(tensor.dtype));
@@ -118,7 +142,8 @@ std::vector<host_tensor> parse_safetensors(std::span<const std::byte> image, con
   std::uint64_t length;
   std::memcpy(&length, image.data(), 8);
   if (length > max_header_bytes || length > image.size() - 8)
-    whole.fail("", "the header is said to have " + std::to_string(length) + " bytes in a file of " + std::to_string(image.size()));
+    whole.fail("", "the header is said to have " + std::to_string(length) + " bytes in a file of " +
+                       std::to_string(image.size()));
   const auto data = image.subspan(8 + length);
   const char* text = reinterpret_cast<const char*>(image.data() + 8);
   json header;
@@ -135,14 +160,16 @@ std::vector<host_tensor> parse_safetensors(std::span<const std::byte> image, con
   for (const auto& [name, entry] : header.items())
     if (name != "__metadata__")
       tensors.push_back(reader.entry(name, entry));
-  // By the start of the bytes, then by their end, so that empty tensors come before the one that starts at the same place.
+  // By the start of the bytes, then by their end, so that empty tensors come before the one that starts at the same
+  // place.
   std::sort(tensors.begin(), tensors.end(), [](const host_tensor& a, const host_tensor& b) {
     return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data() : a.bytes.size() < b.bytes.size();
   });
   const std::byte* end = data.data();
   for (const host_tensor& t : tensors) {
     if (t.bytes.data() != end)
-      reader.fail(t.name, t.bytes.data() < end ? "its bytes overlap those of another tensor" : "there is a hole before its bytes");
+      reader.fail(t.name, t.bytes.data() < end ? "its bytes overlap those of another tensor"
+                                               : "there is a hole before its bytes");
     end = t.bytes.data() + t.bytes.size();
   }
   if (end != data.data() + data.size())

@@ -1,5 +1,5 @@
-// The safetensors container: 8 bytes header length (little endian), a JSON header, then the tensors' bytes without holes.
-// Reading maps the file and checks everything before any tensor is handed out; writing is atomic.
+// The safetensors container: 8 bytes header length (little endian), a JSON header, then the tensors' bytes without
+// holes. Reading maps the file and checks everything before any tensor is handed out; writing is atomic.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/model/mapped_file.hpp"
@@ -14,14 +14,29 @@
 namespace troupe {
 
 enum class tensor_type : std::uint8_t {
-  f32, bf16, f16, f64, f8_e4m3, f8_e5m2, f8_e8m0, i8, u8, i16, u16, i32, u32, i64, u64, boolean // as stored, little endian
+  f32,
+  bf16,
+  f16,
+  f64,
+  f8_e4m3,
+  f8_e5m2,
+  f8_e8m0,
+  i8,
+  u8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  boolean // as stored, little endian
 };
 
 std::string_view name_of(tensor_type type); // "F8_E4M3"
 std::size_t size_of(tensor_type type);      // bytes of one element
 
-// A named tensor in host memory that somebody else owns. The bytes can start at any address: a file may place an F32 tensor
-// behind an odd number of bytes. Copy them out (read_f32) instead of casting the pointer.
+// A named tensor in host memory that somebody else owns. The bytes can start at any address: a file may place an F32
+// tensor behind an odd number of bytes. Copy them out (read_f32) instead of casting the pointer.
 struct host_tensor {
   std::string name;
   tensor_type dtype = tensor_type::u8;
@@ -29,14 +44,14 @@ struct host_tensor {
   std::span<const std::byte> bytes;
 };
 
-std::string describe(const host_tensor& tensor);     // "F32 [3, 4]"
+std::string describe(const host_tensor& tensor); // "F32 [3, 4]"
 std::int64_t element_count(const host_tensor& tensor);
 
 // All elements widened to fp32, exactly. Only for F32, BF16 and F16 tensors.
 std::vector<float> read_f32(const host_tensor& tensor);
 
-// Tensors of a safetensors image, in order of their bytes. Throws config_error(file, tensor name, ...) unless the header is
-// well formed and the tensors fill the rest of the image exactly.
+// Tensors of a safetensors image, in order of their bytes. Throws config_error(file, tensor name, ...) unless the
+// header is well formed and the tensors fill the rest of the image exactly.
 std::vector<host_tensor> parse_safetensors(std::span<const std::byte> image, const std::string& file);
 
 // One mapped file. Tensors stay valid as long as this object.
@@ -44,8 +59,9 @@ class safetensors_file {
 public:
   explicit safetensors_file(const std::string& path);
 
-  const std::vector<host_tensor>& tensors() const { return tensors_; }
-  const host_tensor* find(std::string_view name) const; // null if absent
+  const std::vector<host_tensor>& tensors() const& { return tensors_; }
+  const std::vector<host_tensor>& tensors() const&& = delete; // would outlive the mapping
+  const host_tensor* find(std::string_view name) const;       // null if absent
 
 private:
   mapped_file file_;
@@ -53,8 +69,9 @@ private:
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// Writes `path` through a temporary file beside it, synchronised and renamed, so that a reader sees all of it or nothing.
-// Failure ("write_failed"): the system's reason, for example a full disk; then `path` is as before and no temporary is left.
+// Writes `path` through a temporary file beside it, synchronised and renamed, so that a reader sees all of it or
+// nothing. Failure ("write_failed"): the system's reason, for example a full disk; then `path` is as before and no
+// temporary is left.
 status write_safetensors(const std::string& path, std::span<const host_tensor> tensors,
                          const std::map<std::string, std::string>& metadata = {});
 

@@ -13,7 +13,8 @@ namespace {
 // A file that vanishes unless it is committed under its final name.
 class pending_file {
 public:
-  explicit pending_file(const std::string& path) : path_(path), temporary_(path + ".partial-" + std::to_string(::getpid())) {
+  explicit pending_file(const std::string& path)
+      : path_(path), temporary_(path + ".partial-" + std::to_string(::getpid())) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     exists_ = fd_ >= 0;
   }
@@ -61,7 +62,8 @@ private:
 
 } // namespace
 
-status write_safetensors(const std::string& path, std::span<const host_tensor> tensors, const std::map<std::string, std::string>& metadata) {
+status write_safetensors(const std::string& path, std::span<const host_tensor> tensors,
+                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty())
     header["__metadata__"] = metadata;
@@ -84,7 +86,8 @@ status write_safetensors(const std::string& path, std::span<const host_tensor> t
   for (std::size_t i = 0; good && i < tensors.size(); ++i)
     good = file.write(tensors[i].bytes.data(), tensors[i].bytes.size());
   if (!good || !file.commit())
-    return error{"write_failed", path + ": cannot be written: " + std::strerror(errno) + "; free space or choose another place"};
+    return error{"write_failed",
+                 path + ": cannot be written: " + std::strerror(errno) + "; free space or choose another place"};
   return nothing{};
 }
 

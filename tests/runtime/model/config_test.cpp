@@ -1,5 +1,5 @@
-#include "runtime/model/config.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/config.hpp"
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <fstream>
@@ -20,9 +20,13 @@ std::string slurp(const std::string& path) {
 }
 
 const std::string tiny_folder = TROUPE_SOURCE_DIR "/models/tiny-v41";
-json tiny() { return json::parse(slurp(tiny_folder + "/config.json")); }
+json tiny() {
+  return json::parse(slurp(tiny_folder + "/config.json"));
+}
 
-model_config load(const json& j) { return troupe::parse_config(j.dump(), "config.json"); }
+model_config load(const json& j) {
+  return troupe::parse_config(j.dump(), "config.json");
+}
 
 // The key that the refusal of `j` names, or "accepted".
 std::string refused_key(const json& j) {
@@ -61,7 +65,8 @@ BOOST_AUTO_TEST_CASE(the_embedded_model) {
   BOOST_REQUIRE(c.layers.size() == 8u);
   std::vector<int> ratio, kv, index_k, index, engram, feature;
   for (const auto& l : c.layers) {
-    ratio.push_back(l.ratio), kv.push_back(l.kv_source), index_k.push_back(l.index_k_source), index.push_back(l.index_source);
+    ratio.push_back(l.ratio), kv.push_back(l.kv_source), index_k.push_back(l.index_k_source),
+        index.push_back(l.index_source);
     engram.push_back(l.engram_index), feature.push_back(l.draft_feature);
     BOOST_TEST(l.is_engram == (l.engram_index >= 0));
   }
@@ -150,7 +155,8 @@ BOOST_AUTO_TEST_CASE(optional_keys_have_their_documented_meaning) {
 // Every key that must be there is named when it is missing, null or of a wrong kind.
 BOOST_AUTO_TEST_CASE(missing_and_mistyped_keys_are_named) {
   const std::vector<std::string> defaulted{"bos_token_id", "eos_token_id", "pad_token_id"};
-  const std::vector<std::string> optional{"rope_scaling", "candidate_source_layer_id", "use_fp4_sparse_kv", "engram_layer_ids"};
+  const std::vector<std::string> optional{"rope_scaling", "candidate_source_layer_id", "use_fp4_sparse_kv",
+                                          "engram_layer_ids"};
   const json whole = tiny();
   auto check = [&](const std::string& section, const std::string& key, bool required) {
     const std::string path = section.empty() ? key : section + "." + key;
@@ -171,7 +177,9 @@ BOOST_AUTO_TEST_CASE(missing_and_mistyped_keys_are_named) {
     object(j)[key] = nullptr;
     BOOST_TEST(refused_key(j) == path);
   };
-  auto in = [](const std::vector<std::string>& list, const std::string& key) { return std::find(list.begin(), list.end(), key) != list.end(); };
+  auto in = [](const std::vector<std::string>& list, const std::string& key) {
+    return std::find(list.begin(), list.end(), key) != list.end();
+  };
   int keys = 0;
   for (const auto& [key, value] : whole.items())
     check("", key, !in(defaulted, key)), ++keys;
@@ -241,18 +249,23 @@ BOOST_AUTO_TEST_CASE(values_that_this_runtime_does_not_compute_are_refused) {
       {"/text_config/compress_ratios", "[0,2,2,2,1,1,1,1,0,1]", nullptr},
       // Layer 2 without compression splits the segment 1-2; layer 3 still starts its own.
       {"/text_config/compress_ratios", "[0,2,0,2,1,1,1,1,0,0]", "accepted"},
-      {"/text_config/compress_ratios", "[0,0,2,2,1,1,1,1,0,0]", "text_config.kv_source_layer_ids"}, // source without compression
-      {"/text_config/compress_ratios", "[2,2,2,2,1,1,1,1,0,0]", "text_config.kv_source_layer_ids"}, // layer 0 has no source
-      {"/text_config/compress_ratios", "[0,2,1,2,1,1,1,1,0,0]", "text_config.kv_source_layer_ids"}, // two ratios in a segment
-      {"/text_config/compress_ratios", "[0,2,2,2,1,0,1,1,0,0]", "text_config.kv_source_layer_ids"}, // segment with a gap
-      {"/text_config/kv_source_layer_ids", "[1,3]", nullptr},       // sharing across the first ratio-1 layer
-      {"/text_config/kv_source_layer_ids", "[1,4,3]", nullptr},     // order
-      {"/text_config/kv_source_layer_ids", "[1,3,3,4]", nullptr},   // repeat
-      {"/text_config/kv_source_layer_ids", "[1,3,4,8]", nullptr},   // no such layer
-      {"/text_config/kv_source_layer_ids", "[0,1,3,4]", nullptr},   // layer without compression
-      {"/text_config/kv_source_layer_ids", "[1,3,4,6]", nullptr},   // a second source among the consumers
-      {"/text_config/kv_source_layer_ids", "[3,4]", nullptr},       // layers 1, 2 without a source
-      {"/text_config/kv_source_layer_ids", "[1,2,3,4]", "text_config.index_source_layer_ids"}, // a selection across a KV border
+      {"/text_config/compress_ratios", "[0,0,2,2,1,1,1,1,0,0]",
+       "text_config.kv_source_layer_ids"}, // source without compression
+      {"/text_config/compress_ratios", "[2,2,2,2,1,1,1,1,0,0]",
+       "text_config.kv_source_layer_ids"}, // layer 0 has no source
+      {"/text_config/compress_ratios", "[0,2,1,2,1,1,1,1,0,0]",
+       "text_config.kv_source_layer_ids"}, // two ratios in a segment
+      {"/text_config/compress_ratios", "[0,2,2,2,1,0,1,1,0,0]",
+       "text_config.kv_source_layer_ids"},                        // segment with a gap
+      {"/text_config/kv_source_layer_ids", "[1,3]", nullptr},     // sharing across the first ratio-1 layer
+      {"/text_config/kv_source_layer_ids", "[1,4,3]", nullptr},   // order
+      {"/text_config/kv_source_layer_ids", "[1,3,3,4]", nullptr}, // repeat
+      {"/text_config/kv_source_layer_ids", "[1,3,4,8]", nullptr}, // no such layer
+      {"/text_config/kv_source_layer_ids", "[0,1,3,4]", nullptr}, // layer without compression
+      {"/text_config/kv_source_layer_ids", "[1,3,4,6]", nullptr}, // a second source among the consumers
+      {"/text_config/kv_source_layer_ids", "[3,4]", nullptr},     // layers 1, 2 without a source
+      {"/text_config/kv_source_layer_ids", "[1,2,3,4]",
+       "text_config.index_source_layer_ids"}, // a selection across a KV border
       {"/text_config/index_source_layer_ids", "[1,3,6]", nullptr},
       {"/text_config/index_source_layer_ids", "[1,4,6]", nullptr},
       {"/text_config/index_k_source_layer_ids", "[1,4]", nullptr},
@@ -311,7 +324,8 @@ BOOST_AUTO_TEST_CASE(values_that_this_runtime_does_not_compute_are_refused) {
     j[json::json_pointer(m.pointer)] = json::parse(m.value);
     std::string own = std::string(m.pointer).substr(1);
     std::replace(own.begin(), own.end(), '/', '.');
-    BOOST_TEST(refused_key(j) == (m.named ? m.named : own), m.pointer << " = " << m.value << " gave " << refused_key(j));
+    BOOST_TEST(refused_key(j) == (m.named ? m.named : own),
+               m.pointer << " = " << m.value << " gave " << refused_key(j));
   }
 }
 

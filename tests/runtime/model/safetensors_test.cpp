@@ -53,9 +53,10 @@ std::string why(std::span<const std::byte> image) {
 
 // Three tensors, one of them without elements.
 std::vector<std::byte> small_image() {
-  return image_of(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[1,9]},)"
-                  R"("b":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"empty":{"dtype":"I64","shape":[0,5],"data_offsets":[1,1]}})",
-                  std::string("\x07\0\0\x80\x3f\0\0\0\xc0", 9));
+  return image_of(
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[1,9]},)"
+      R"("b":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"empty":{"dtype":"I64","shape":[0,5],"data_offsets":[1,1]}})",
+      std::string("\x07\0\0\x80\x3f\0\0\0\xc0", 9));
 }
 
 } // namespace
@@ -89,7 +90,8 @@ BOOST_AUTO_TEST_CASE(widens_half_precision_exactly) {
 BOOST_AUTO_TEST_CASE(every_truncation_is_refused) {
   const auto image = small_image();
   for (std::size_t n = 0; n < image.size(); ++n) {
-    std::vector<std::byte> cut(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(n)); // own block, for the address checker
+    std::vector<std::byte> cut(image.begin(),
+                               image.begin() + static_cast<std::ptrdiff_t>(n)); // own block, for the address checker
     BOOST_TEST(why(cut) != "accepted", "truncated to " << n);
   }
   BOOST_TEST(why(image) == "accepted");
@@ -120,7 +122,9 @@ BOOST_AUTO_TEST_CASE(damaged_headers_are_refused_or_stay_inside_the_image) {
 }
 
 BOOST_AUTO_TEST_CASE(malformed_entries_are_named) {
-  auto one = [](const std::string& entry, std::size_t bytes = 8) { return why(image_of("{\"w\":" + entry + "}", std::string(bytes, 'x'))); };
+  auto one = [](const std::string& entry, std::size_t bytes = 8) {
+    return why(image_of("{\"w\":" + entry + "}", std::string(bytes, 'x')));
+  };
   BOOST_TEST(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})") == "accepted");
   const std::pair<const char*, const char*> table[] = {
       {R"({"dtype":"F33","shape":[2],"data_offsets":[0,8]})", "unknown dtype"},
@@ -142,8 +146,11 @@ BOOST_AUTO_TEST_CASE(malformed_entries_are_named) {
   };
   for (const auto& [entry, reason] : table)
     BOOST_TEST(one(entry).find(reason) != std::string::npos, entry << " gave " << one(entry));
-  BOOST_TEST(why(image_of(R"({"a":{"dtype":"I8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"I8","shape":[2],"data_offsets":[2,4]}})", "xxxx"))
-                 .find("b: its bytes overlap") != std::string::npos);
+  BOOST_TEST(
+      why(image_of(
+              R"({"a":{"dtype":"I8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"I8","shape":[2],"data_offsets":[2,4]}})",
+              "xxxx"))
+          .find("b: its bytes overlap") != std::string::npos);
   BOOST_TEST(why(image_of(std::string(200000, '['), "")) != "accepted");
 }
 
