@@ -122,7 +122,11 @@ TROUPE_EVERYWHERE std::uint64_t exact_mass(double d) {
   using namespace noise_detail;
   constexpr double shift = 6755399441055744.0; // 1.5 * 2^52: adding it rounds to an integer, half to even
   constexpr double two52 = 4503599627370496.0;
-  const double c = d < -33.0 ? -33.0 : d; // keeps the arithmetic finite; the result is masked below
+  // Comparisons of magnitudes are done on bit patterns: a floating-point one would become a branch. The bound keeps the
+  // arithmetic finite; such results are masked at the end.
+  const std::uint64_t magnitude = bits_of(d) & 0x7fffffffffffffffull;
+  const auto beyond = static_cast<std::uint64_t>(-static_cast<std::int64_t>(magnitude > bits_of(32.0)));
+  const double c = from_bits((bits_of(-33.0) & beyond) | (bits_of(d) & ~beyond));
   const double t = add(mul(c, from_bits(log2_e_bits)), shift);
   const double k = sub(t, shift);
   const double r = sub(sub(c, mul(k, from_bits(ln2_hi_bits))), mul(k, from_bits(ln2_lo_bits)));
@@ -143,9 +147,9 @@ TROUPE_EVERYWHERE std::uint64_t exact_mass(double d) {
   const std::uint64_t exponent = bits_of(t) - bits_of(shift) + (1023 + mass_bits);
   const double v = mul(p, from_bits(exponent << 52)); // exact; 0 < v <= 2^44
   const double y = add(v, two52);                     // nearest integer in the low bits
-  const std::uint64_t rounded_up = sub(y, two52) > v ? 1 : 0;
+  const auto rounded_up = static_cast<std::uint64_t>(sub(y, two52) > v);
   const std::uint64_t mass = (bits_of(y) & 0x000fffffffffffffull) - rounded_up;
-  return d < -32.0 ? 0 : mass;
+  return mass & ~beyond;
 }
 
 // Purposes of the second counter word.

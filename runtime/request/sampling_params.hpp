@@ -48,7 +48,7 @@ struct sampling_params {
   bool operator==(const sampling_params&) const = default;
 };
 
-inline constexpr float greedy_below = 1e-5f; // temperatures below mean argmax
+inline constexpr double greedy_below = 1e-5; // binary32 temperatures below this binary64 number mean argmax
 inline constexpr std::int32_t max_branches = 128;
 inline constexpr std::int32_t max_top_logprobs = 1000;
 

@@ -1,0 +1,93 @@
+#include "runtime/speculation/verify.hpp"
+
+#include "runtime/base/check.hpp"
+#include "runtime/base/noise.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+__extension__ typedef unsigned __int128 u128;
+
+enum draw_case : std::uint32_t { fresh = 0, residual = 1, accept = 2, drafted = 3 };
+
+// Uniform integer in [0, n): 128-bit draws until one lies below the largest multiple of n.
+u128 uniform_below(u128 n, draw_case what, std::uint64_t seed, std::uint64_t position) {
+  const u128 excess = (u128{0} - n) % n; // 2^128 mod n
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    const philox_words r = philox(seed, attempt, noise_reject | what, static_cast<std::uint32_t>(position),
+                                  static_cast<std::uint32_t>(position >> 32));
+    const u128 v = u128{r.w[3]} << 96 | u128{r.w[2]} << 64 | u128{r.w[1]} << 32 | r.w[0];
+    if (v <= ~u128{0} - excess)
+      return v % n;
+  }
+}
+
+u128 sum_of(std::span<const std::uint64_t> weights) {
+  u128 sum = 0;
+  for (const std::uint64_t w : weights)
+    sum += w;
+  return sum;
+}
+
+// First id, ascending, whose cumulative weight exceeds v.
+template <class Weight> std::int32_t id_at(std::size_t n, u128 v, const Weight& weight) {
+  u128 cumulative = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    cumulative += weight(i);
+    if (cumulative > v)
+      return static_cast<std::int32_t>(i);
+  }
+  TROUPE_CHECK(false, "weighted draw beyond the sum of its weights");
+  return -1;
+}
+
+std::int32_t weighted_draw(std::span<const std::uint64_t> weights, draw_case what, std::uint64_t seed,
+                           std::uint64_t position) {
+  const u128 total = sum_of(weights);
+  TROUPE_CHECK(total > 0, "weighted draw without a positive weight");
+  return id_at(weights.size(), uniform_below(total, what, seed, position),
+               [&](std::size_t i) { return u128{weights[i]}; });
+}
+
+} // namespace
+
+std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const std::int32_t> targets) {
+  const std::size_t n = std::min(drafts.size(), targets.size());
+  std::size_t accepted = 0;
+  while (accepted < n && drafts[accepted] == targets[accepted])
+    ++accepted;
+  return accepted;
+}
+
+std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position) {
+  return weighted_draw(target, fresh, seed, position);
+}
+
+std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position) {
+  return weighted_draw(draft, drafted, seed, position);
+}
+
+verified_token verify_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft,
+                          std::int32_t token, std::uint64_t seed, std::uint64_t position) {
+  TROUPE_CHECK(target.size() == draft.size(), "target and draft weights of different lengths");
+  const u128 sp = sum_of(target), sd = sum_of(draft);
+  TROUPE_CHECK(sp > 0, "target without a positive weight");
+  if (token < 0 || static_cast<std::size_t>(token) >= draft.size() || draft[static_cast<std::size_t>(token)] == 0)
+    return {false, weighted_draw(target, fresh, seed, position)}; // no draft of this law: draw as if there were none
+  const auto t = static_cast<std::size_t>(token);
+  if (uniform_below(draft[t] * sp, accept, seed, position) < target[t] * sd)
+    return {true, token};
+  const auto rest = [&](std::size_t i) -> u128 {
+    const u128 p = target[i] * sd, d = draft[i] * sp;
+    return p > d ? p - d : 0;
+  };
+  u128 total = 0;
+  for (std::size_t i = 0; i < target.size(); ++i)
+    total += rest(i);
+  return {false, id_at(target.size(), uniform_below(total, residual, seed, position), rest)};
+}
+
+} // namespace troupe

@@ -1,0 +1,29 @@
+// Verification of drafted tokens (exactness.md §4): the coupled rule and the exact integer form of rejection.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe {
+
+// Coupled: a draft is right iff it is the token that the target draws with the same noise. Number of leading drafts
+// that equal the target's tokens; the target's token behind them is emitted too.
+std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const std::int32_t> targets);
+
+// Rejection. Weights are integers per token id (kernels/reference/sample.hpp, kept_weights): `target` P and `draft` D,
+// each with at least one positive entry and a sum below 2^63. Random numbers depend on (seed, position, case) alone.
+
+// A token from the target's weights without a draft, and the drafter's own draw.
+std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position);
+std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position);
+
+struct verified_token {
+  bool accepted = false;
+  std::int32_t token = -1; // the draft, or a draw from the residual
+};
+// One row: `token` was drawn from `draft` at this position. The emitted token has exactly the law target / sum(target).
+// A token outside the vocabulary or of weight 0 in `draft` is rejected.
+verified_token verify_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft,
+                          std::int32_t token, std::uint64_t seed, std::uint64_t position);
+
+} // namespace troupe
