@@ -36,6 +36,7 @@ struct planned_sequence {
   std::int32_t blocks = 0;      // length of that table; covers positions [0, start + rows)
   std::int32_t history = 0;     // index in step_plan::history: ngram-1 ids before start, nearest last, -1 = none
   bool sample = false;          // draw the token at position start + rows (last prompt chunk, or decode)
+  std::int32_t next = -1;       // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
 };
 
 struct step_plan {
