@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
 using nlohmann::json;
@@ -338,6 +339,28 @@ BOOST_AUTO_TEST_CASE(text_that_is_no_configuration_is_refused) {
     BOOST_CHECK_THROW(troupe::parse_config(whole.substr(0, n), "config.json"), config_error);
   BOOST_CHECK_EXCEPTION(troupe::load_config("/nonexistent"), config_error,
                         [](const config_error& e) { return e.file == "/nonexistent/config.json"; });
+}
+
+BOOST_AUTO_TEST_CASE(damaged_text_is_refused_or_gives_a_consistent_model) {
+  const std::string whole = tiny().dump();
+  std::mt19937 random(11);
+  const std::string digits = "0123456789-.e,[]{}\"n";
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string damaged = whole;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits)
+      damaged[random() % damaged.size()] = digits[random() % digits.size()];
+    try {
+      const model_config c = troupe::parse_config(damaged, "config.json");
+      BOOST_TEST(c.layers.size() == static_cast<std::size_t>(c.num_hidden_layers));
+      for (const auto& l : c.layers)
+        BOOST_TEST((l.ratio == 0 ? l.kv_source < 0 : c.layers[static_cast<std::size_t>(l.kv_source)].owns_compressor));
+    } catch (const config_error&) {
+      ++refused;
+    }
+  }
+  BOOST_TEST(refused > 1000);
+  BOOST_TEST(refused < 3000);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

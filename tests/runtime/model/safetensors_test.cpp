@@ -95,6 +95,12 @@ BOOST_AUTO_TEST_CASE(every_truncation_is_refused) {
     BOOST_TEST(why(cut) != "accepted", "truncated to " << n);
   }
   BOOST_TEST(why(image) == "accepted");
+  for (std::uint64_t length :
+       {std::uint64_t{image.size()} - 7, std::uint64_t{image.size()}, UINT64_MAX, UINT64_MAX - 7}) {
+    auto longer = image;
+    std::memcpy(longer.data(), &length, 8);
+    BOOST_TEST(why(longer).find("the header is said to have") != std::string::npos, why(longer));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(damaged_headers_are_refused_or_stay_inside_the_image) {
