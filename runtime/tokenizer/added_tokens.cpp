@@ -2,7 +2,9 @@
 
 namespace troupe {
 
-added_token_matcher::added_token_matcher() { start_.fill(-1); }
+added_token_matcher::added_token_matcher() {
+  start_.fill(-1);
+}
 
 std::int32_t added_token_matcher::child(std::int32_t parent, unsigned char byte) const {
   std::int32_t c = nodes_[static_cast<std::size_t>(parent)].first_child;

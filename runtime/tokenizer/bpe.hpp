@@ -1,4 +1,5 @@
-// Byte-pair merging of one piece (tokenizer_recipe.md 1.3 step 5): always the adjacent pair of lowest rank, leftmost on ties.
+// Byte-pair merging of one piece (tokenizer_recipe.md 1.3 step 5): always the adjacent pair of lowest rank, leftmost on
+// ties.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -38,7 +38,8 @@ std::int32_t distinct_ids(std::span<const std::int32_t> table) {
 }
 
 std::vector<std::int32_t> read_compressed_vocabulary(const std::string& path, std::int32_t vocab_size) {
-  constexpr const char* remedy = "copy the file from the checkpoint again, or delete it to have it derived from tokenizer.json";
+  constexpr const char* remedy =
+      "copy the file from the checkpoint again, or delete it to have it derived from tokenizer.json";
   const auto expected = static_cast<std::uintmax_t>(vocab_size) * 4;
   std::error_code failure;
   const std::uintmax_t size = std::filesystem::file_size(path, failure);
@@ -55,8 +56,8 @@ std::vector<std::int32_t> read_compressed_vocabulary(const std::string& path, st
   std::int32_t next = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const unsigned char* b = &bytes[i * 4];
-    out[i] = static_cast<std::int32_t>(b[0] | static_cast<std::uint32_t>(b[1]) << 8 | static_cast<std::uint32_t>(b[2]) << 16 |
-                                       static_cast<std::uint32_t>(b[3]) << 24);
+    out[i] = static_cast<std::int32_t>(b[0] | static_cast<std::uint32_t>(b[1]) << 8 |
+                                       static_cast<std::uint32_t>(b[2]) << 16 | static_cast<std::uint32_t>(b[3]) << 24);
     if (out[i] < 0 || out[i] > next)
       throw config_error(path, "entry " + std::to_string(i), std::to_string(out[i]),
                          "must be from 0 to " + std::to_string(next) + " (new ids appear in order)", remedy);

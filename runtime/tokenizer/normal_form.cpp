@@ -30,8 +30,9 @@ void append_unaccented(std::string& out, std::uint32_t c) {
     append_utf8(out, lower(c));
 }
 
-// NFKC then NFD is the compatibility decomposition of each character with combining marks put in order; since the marks go,
-// their order does not matter. Decompositions of assigned characters never change, so the library's version does not either.
+// NFKC then NFD is the compatibility decomposition of each character with combining marks put in order; since the marks
+// go, their order does not matter. Decompositions of assigned characters never change, so the library's version does
+// not either.
 void append_folded(std::string& out, std::uint32_t c) {
   if (c < 0x80 || !contains(decomposing_ranges(), c)) {
     append_unaccented(out, c);
@@ -62,7 +63,8 @@ std::string_view strip_white_space(std::string_view text) {
 } // namespace
 
 std::string token_normal_form(std::string_view text) {
-  constexpr std::uint32_t private_space = 0xE000; // the reference keeps a lone space under this mark, so a real one turns too
+  constexpr std::uint32_t private_space =
+      0xE000; // the reference keeps a lone space under this mark, so a real one turns too
   std::string joined;
   for (std::size_t i = 0; i < text.size();) {
     unsigned length = 0;

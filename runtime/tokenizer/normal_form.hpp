@@ -1,6 +1,6 @@
-// Normal form of token texts behind the Engram ids (tokenizer_recipe.md 1.7): NFKC, NFD, accents stripped, lower case, blanks
-// joined and stripped. The steps follow the reference engine, which is at Unicode 9 in the first three, and takes all
-// combining marks (Mn, Mc and Me) for accents.
+// Normal form of token texts behind the Engram ids (tokenizer_recipe.md 1.7): NFKC, NFD, accents stripped, lower case,
+// blanks joined and stripped. The steps follow the reference engine, which is at Unicode 9 in the first three, and
+// takes all combining marks (Mn, Mc and Me) for accents.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -5,17 +5,21 @@ namespace troupe {
 
 namespace {
 
-constexpr unsigned bit(char_class c) { return 1u << c; }
+constexpr unsigned bit(char_class c) {
+  return 1u << c;
+}
 constexpr unsigned letter_or_mark = bit(class_letter) | bit(class_mark);
 constexpr unsigned punctuation_or_symbol = bit(class_punctuation) | bit(class_symbol);
 
-bool in(std::uint8_t value, unsigned classes) { return (classes >> (value & class_mask) & 1u) != 0; }
+bool in(std::uint8_t value, unsigned classes) {
+  return (classes >> (value & class_mask) & 1u) != 0;
+}
 
 } // namespace
 
 pretokenizer::pretokenizer(std::string_view text)
-    : classes_(unicode_classes::instance()), ascii_(classes_.first_page()), at_(text.data()), end_(text.data() + text.size()),
-      segment_end_(at_) {}
+    : classes_(unicode_classes::instance()), ascii_(classes_.first_page()), at_(text.data()),
+      end_(text.data() + text.size()), segment_end_(at_) {}
 
 inline std::uint8_t pretokenizer::class_at(const char* p, unsigned& length) const {
   const auto lead = static_cast<unsigned char>(*p);
@@ -39,7 +43,8 @@ inline const char* pretokenizer::line_break_run(const char* p) const {
   return p;
 }
 
-// First two splits. Sets segment_end_; for a group of digits, which no later split can cut, returns its end, else nullptr.
+// First two splits. Sets segment_end_; for a group of digits, which no later split can cut, returns its end, else
+// nullptr.
 const char* pretokenizer::open_segment() {
   unsigned length = 0;
   std::uint8_t value = class_at(at_, length);

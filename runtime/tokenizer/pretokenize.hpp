@@ -1,13 +1,13 @@
-// Cuts text into the pieces that BPE works on: the three splits of tokenizer_recipe.md 1.3 in one pass, written out as code
-// instead of regular expressions so that the classes are ours and the time is linear.
+// Cuts text into the pieces that BPE works on: the three splits of tokenizer_recipe.md 1.3 in one pass, written out as
+// code instead of regular expressions so that the classes are ours and the time is linear.
 #pragma once
 #include "runtime/tokenizer/unicode_classes.hpp"
 #include <string_view>
 
 namespace troupe {
 
-// Pull iterator over the pieces of one stretch of valid UTF-8 without added tokens. The pieces lie side by side and cover
-// the text. Views into `text`; no allocation.
+// Pull iterator over the pieces of one stretch of valid UTF-8 without added tokens. The pieces lie side by side and
+// cover the text. Views into `text`; no allocation.
 class pretokenizer {
 public:
   explicit pretokenizer(std::string_view text);
@@ -30,7 +30,7 @@ private:
   const std::uint8_t* ascii_;
   const char* at_;
   const char* end_;
-  const char* segment_end_;         // end of the piece that the first two splits leave; the third one never looks past it
+  const char* segment_end_; // end of the piece that the first two splits leave; the third one never looks past it
   const char* match_end_ = nullptr; // a match that starts at at_, found while its preceding gap was measured
 };
 

@@ -11,8 +11,12 @@ std::string streaming_decoder::push(std::int32_t id) {
   return incomplete_tail(held_) == 0 ? flush() : std::string{};
 }
 
-std::string streaming_decoder::flush() { return replace_invalid_utf8(std::exchange(held_, {})); }
+std::string streaming_decoder::flush() {
+  return replace_invalid_utf8(std::exchange(held_, {}));
+}
 
-std::string streaming_decoder::pending() const { return replace_invalid_utf8(held_); }
+std::string streaming_decoder::pending() const {
+  return replace_invalid_utf8(held_);
+}
 
 } // namespace troupe

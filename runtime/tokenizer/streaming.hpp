@@ -11,7 +11,8 @@ namespace troupe {
 // The prompt never enters; the caller removes EOS and stop ids first. Keeps a reference to the tokenizer.
 class streaming_decoder {
 public:
-  explicit streaming_decoder(const tokenizer& t, bool skip_special = false) : tokenizer_(&t), skip_special_(skip_special) {}
+  explicit streaming_decoder(const tokenizer& t, bool skip_special = false)
+      : tokenizer_(&t), skip_special_(skip_special) {}
 
   // Text that became available with this id, perhaps empty. Ids outside the vocabulary give none.
   std::string push(std::int32_t id);

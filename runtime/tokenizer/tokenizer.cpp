@@ -55,7 +55,8 @@ public:
       refuse("added_tokens", std::string(spelling), std::string("the ") + what + " token is missing");
     if (*found != id)
       refuse("added_tokens", std::string(spelling),
-             std::string("the ") + what + " token has id " + std::to_string(*found) + " instead of " + std::to_string(id));
+             std::string("the ") + what + " token has id " + std::to_string(*found) + " instead of " +
+                 std::to_string(id));
     return id;
   }
 
@@ -126,7 +127,9 @@ std::string_view tokenizer::text_list::at(std::int32_t id) const {
   return {text.data() + start[i], start[i + 1] - start[i]};
 }
 
-tokenizer tokenizer::load(const std::string& path) { return tokenizer(read_tokenizer_file(path), path); }
+tokenizer tokenizer::load(const std::string& path) {
+  return tokenizer(read_tokenizer_file(path), path);
+}
 
 tokenizer::tokenizer(const tokenizer_file& file, const std::string& name) {
   const token_list list(file, name);

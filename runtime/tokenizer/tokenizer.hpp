@@ -21,7 +21,8 @@ enum class encode_mode {
 // Immutable after loading; shared by all threads. Moves, does not copy.
 class tokenizer {
 public:
-  // Throws config_error for a file that is unreadable, damaged or not of the DeepSeek-V4.1 family. `name` stands in messages.
+  // Throws config_error for a file that is unreadable, damaged or not of the DeepSeek-V4.1 family. `name` stands in
+  // messages.
   static tokenizer load(const std::string& path);
   tokenizer(const tokenizer_file& file, const std::string& name);
   tokenizer(tokenizer&&) = default;
@@ -60,7 +61,7 @@ private:
   void encode_plain(std::string_view text, bpe_scratch& scratch, std::vector<std::int32_t>& out) const;
 
   text_list spellings_, bytes_;
-  std::vector<std::uint8_t> special_; // 0 base, 1 added, 2 added and special
+  std::vector<std::uint8_t> special_;                        // 0 base, 1 added, 2 added and special
   std::unordered_map<std::string_view, std::int32_t> id_of_; // views into spellings_
   added_token_matcher first_pass_, second_pass_;             // tokens not normalized, normalized
   bpe bpe_;

@@ -20,8 +20,8 @@ std::string shown(const json& value) {
   return s.size() <= 80 ? s : s.substr(0, 77) + "...";
 }
 
-// Builds a DOM of everything but model.vocab and model.merges, which would cost most of the time as a DOM and go straight
-// into lists. Unlike the library's DOM parser it refuses a key that occurs twice in one object.
+// Builds a DOM of everything but model.vocab and model.merges, which would cost most of the time as a DOM and go
+// straight into lists. Unlike the library's DOM parser it refuses a key that occurs twice in one object.
 class reader : public nlohmann::json_sax<json> {
 public:
   reader(const std::string& name, tokenizer_file& out) : name_(name), out_(out) {}
@@ -48,7 +48,8 @@ public:
   bool string(string_t& v) override {
     if (mode_ == mode::merges) {
       const std::size_t space = v.find(' ');
-      if (space == std::string::npos || space == 0 || space + 1 == v.size() || v.find(' ', space + 1) != std::string::npos)
+      if (space == std::string::npos || space == 0 || space + 1 == v.size() ||
+          v.find(' ', space + 1) != std::string::npos)
         refuse(merge_key(), json(v), "a merge is two tokens with one space between", copy_again);
       out_.merges.emplace_back(v.substr(0, space), v.substr(space + 1));
       return true;
@@ -214,8 +215,9 @@ public:
   }
 
   void header() const {
-    only_keys(root_, "", {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
-                          "decoder", "model"});
+    only_keys(root_, "",
+              {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+               "decoder", "model"});
     one_of(root_, "", "version", {"1.0"});
     one_of(root_, "", "truncation", {nullptr});
     one_of(root_, "", "padding", {nullptr});
@@ -258,8 +260,9 @@ public:
     if (!m.is_object())
       refuse("model", m, "must be an object");
     one_of(m, "model", "type", {"BPE"});
-    only_keys(m, "model", {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-                           "byte_fallback", "ignore_merges", "vocab", "merges"});
+    only_keys(m, "model",
+              {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+               "byte_fallback", "ignore_merges", "vocab", "merges"});
     one_of(m, "model", "dropout", {nullptr});
     one_of(m, "model", "unk_token", {nullptr});
     one_of(m, "model", "continuing_subword_prefix", {nullptr, ""});
@@ -288,7 +291,8 @@ public:
         one_of(t, path, flag, {false, true});
       const auto content = t.find("content");
       if (content == t.end() || !content->is_string() || content->get_ref<const std::string&>().empty())
-        refuse(path + ".content", content == t.end() ? json() : *content, "must be a text that is not empty", copy_again);
+        refuse(path + ".content", content == t.end() ? json() : *content, "must be a text that is not empty",
+               copy_again);
       const auto id = t.find("id");
       if (id == t.end() || !id->is_number_unsigned() || id->get<std::uint64_t>() > 0x7FFFFFFF)
         refuse(path + ".id", id == t.end() ? json() : *id, "must be a token id", copy_again);

@@ -17,8 +17,8 @@ enum char_class : std::uint8_t {
   class_symbol = 5,
   class_space = 6,
   class_mask = 7,
-  flag_line_break = 8,    // CR or LF
-  flag_cjk = 16,          // the ranges of the second split
+  flag_line_break = 8, // CR or LF
+  flag_cjk = 16,       // the ranges of the second split
   flag_ascii_letter = 32,
   flag_ascii_punctuation = 64,
 };
@@ -38,7 +38,9 @@ public:
 
   // Class and flags of a code point; 0 beyond U+10FFFF.
   std::uint8_t of(std::uint32_t code_point) const {
-    return code_point < 0x110000 ? pages_[static_cast<std::size_t>(page_of_[code_point >> 8]) << 8 | (code_point & 0xFF)] : 0;
+    return code_point < 0x110000
+               ? pages_[static_cast<std::size_t>(page_of_[code_point >> 8]) << 8 | (code_point & 0xFF)]
+               : 0;
   }
   // Classes of U+0000..U+00FF, for the fast path on ASCII.
   const std::uint8_t* first_page() const { return pages_.data(); }

@@ -5,7 +5,9 @@ namespace troupe {
 
 namespace {
 
-unsigned byte_at(std::string_view text, std::size_t i) { return static_cast<unsigned char>(text[i]); }
+unsigned byte_at(std::string_view text, std::size_t i) {
+  return static_cast<unsigned char>(text[i]);
+}
 
 // What a lead byte allows: total length (0: not a lead byte) and the range of the second byte.
 struct lead_rule {

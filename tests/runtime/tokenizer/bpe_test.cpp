@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(equals_the_definition_on_random_merge_lists) {
     indexed.index_whole_pieces(views);
     troupe::bpe_scratch scratch;
     for (int i = 0; i < 60; ++i) {
-      std::string piece(1 + random() % (i % 3 == 0 ? 300 : 20), ' '); // on both sides of the border of the two algorithms
+      std::string piece(1 + random() % (i % 3 == 0 ? 300 : 20),
+                        ' '); // on both sides of the border of the two algorithms
       for (char& c : piece)
         c = random() % 30 == 0 ? static_cast<char>(random() % 256) : static_cast<char>('a' + random() % letters);
       std::vector<std::int32_t> bytes(piece.size()), got, got_indexed;
@@ -121,7 +122,8 @@ BOOST_AUTO_TEST_CASE(takes_leftmost_then_longest) {
   m.add("b>c", 3);
   const auto at = [&m](std::string_view text, std::size_t from = 0) {
     const auto found = m.find(text, from);
-    return std::vector<std::int64_t>{static_cast<std::int64_t>(found.start), static_cast<std::int64_t>(found.length), found.id};
+    return std::vector<std::int64_t>{static_cast<std::int64_t>(found.start), static_cast<std::int64_t>(found.length),
+                                     found.id};
   };
   BOOST_TEST(at("x<ab>c") == (std::vector<std::int64_t>{1, 4, 2}), boost::test_tools::per_element()); // not <a, not b>c
   BOOST_TEST(at("x<abc") == (std::vector<std::int64_t>{1, 2, 1}), boost::test_tools::per_element());  // falls back

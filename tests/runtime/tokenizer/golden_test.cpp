@@ -54,7 +54,8 @@ BOOST_AUTO_TEST_CASE(decodes_whole_and_step_by_step) {
       const std::string step = stream.push(ids[i]);
       if (same_steps) {
         const auto& want = line["steps"][i];
-        BOOST_CHECK_MESSAGE(step == (want.is_null() ? "" : want.get<std::string>()), "line " << line["id"] << " step " << i);
+        BOOST_CHECK_MESSAGE(step == (want.is_null() ? "" : want.get<std::string>()),
+                            "line " << line["id"] << " step " << i);
         ++exact;
       }
       joined += step;
@@ -106,7 +107,8 @@ BOOST_AUTO_TEST_CASE(encodes_the_prompts_of_the_model_reference) {
   const auto cases = nlohmann::json::parse(in);
   BOOST_TEST(cases.size() == 8u);
   for (const auto& c : cases) {
-    BOOST_CHECK_MESSAGE(embedded().encode(c["text"].get<std::string>(), encode_mode::full) == ids_of(c["ids"]), c["name"]);
+    BOOST_CHECK_MESSAGE(embedded().encode(c["text"].get<std::string>(), encode_mode::full) == ids_of(c["ids"]),
+                        c["name"]);
     BOOST_TEST(embedded().decode(ids_of(c["greedy_ids"])) == c["greedy_text"].get<std::string>());
   }
   BOOST_TEST(embedded().vocab_size() == 8192);
@@ -116,7 +118,8 @@ BOOST_AUTO_TEST_CASE(encodes_the_prompts_of_the_model_reference) {
 BOOST_AUTO_TEST_CASE(encodes_other_texts_as_the_reference) {
   std::size_t line_number = 0;
   for (const auto& line : json_lines("embedded_encode.jsonl")) {
-    BOOST_CHECK_MESSAGE(embedded().encode(text_of(line), encode_mode::full) == ids_of(line["ids"]), "line " << line_number);
+    BOOST_CHECK_MESSAGE(embedded().encode(text_of(line), encode_mode::full) == ids_of(line["ids"]),
+                        "line " << line_number);
     ++line_number;
   }
 }

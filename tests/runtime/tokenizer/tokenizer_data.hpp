@@ -9,7 +9,9 @@
 
 namespace tokenizer_test {
 
-inline std::string data_path(const std::string& name) { return std::string(TROUPE_TEST_DATA) + "/tokenizer/" + name; }
+inline std::string data_path(const std::string& name) {
+  return std::string(TROUPE_TEST_DATA) + "/tokenizer/" + name;
+}
 
 inline std::vector<nlohmann::json> json_lines(const std::string& name) {
   std::ifstream in(data_path(name));
@@ -43,6 +45,8 @@ inline std::string text_of(const nlohmann::json& line) {
   return out;
 }
 
-inline std::vector<std::int32_t> ids_of(const nlohmann::json& list) { return list.get<std::vector<std::int32_t>>(); }
+inline std::vector<std::int32_t> ids_of(const nlohmann::json& list) {
+  return list.get<std::vector<std::int32_t>>();
+}
 
 } // namespace tokenizer_test

@@ -30,8 +30,13 @@ json small_file() {
   json added = json::array();
   for (std::size_t i = 0; i < 3; ++i)
     added.push_back(file["added_tokens"][i]);
-  added.push_back({{"id", 261}, {"content", "<x>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                   {"normalized", true}, {"special", false}});
+  added.push_back({{"id", 261},
+                   {"content", "<x>"},
+                   {"single_word", false},
+                   {"lstrip", false},
+                   {"rstrip", false},
+                   {"normalized", true},
+                   {"special", false}});
   file["added_tokens"] = added;
   return file;
 }
@@ -184,10 +189,13 @@ BOOST_AUTO_TEST_CASE(refuses_repeated_keys_which_other_readers_overwrite) {
     return out.insert(at, inserted);
   };
   BOOST_TEST(refusal(with("\"abc\":260", "\"abc\":260,")).find("model.vocab.abc = 260") != std::string::npos);
-  BOOST_TEST(refusal(with("\"vocab\":", "\"vocab\":{},")).find("model.vocab: the key occurs twice") != std::string::npos);
-  BOOST_TEST(refusal(with("\"merges\":", "\"merges\":[],")).find("model.merges: the key occurs twice") != std::string::npos);
+  BOOST_TEST(refusal(with("\"vocab\":", "\"vocab\":{},")).find("model.vocab: the key occurs twice") !=
+             std::string::npos);
+  BOOST_TEST(refusal(with("\"merges\":", "\"merges\":[],")).find("model.merges: the key occurs twice") !=
+             std::string::npos);
   BOOST_TEST(refusal(with("\"model\":", "\"model\":{},")).find("model: the key occurs twice") != std::string::npos);
-  BOOST_TEST(refusal(with("\"dropout\":", "\"dropout\":null,")).find("model.dropout: the key occurs twice") != std::string::npos);
+  BOOST_TEST(refusal(with("\"dropout\":", "\"dropout\":null,")).find("model.dropout: the key occurs twice") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(refuses_text_that_is_not_json) {
