@@ -17,6 +17,7 @@ enum class roundings : std::uint8_t { off, model, serving };
 
 struct runner_options {
   roundings rounding = roundings::serving;
+  bool combine_bf16 = true; // serving rounds expert contributions to BF16 (exactness.md §2); the oracle's act_fp8 does not
   int max_rows = 512;      // rows of one step
   int max_sequences = 64;  // sequences of one step
   int kv_blocks = 64;      // KV blocks of 128 tokens, block 0 is the dummy
@@ -52,17 +53,19 @@ class checkpoint;
 
 // Weights of one checkpoint packed for one device, shared read-only by the runners on it.
 class model_weights;
-struct weight_selection {
-  bool experts = true; // false: expert executors hold them
+struct weight_options {
+  bool experts = true;   // false: expert executors hold the backbone's routed experts
+  int max_positions = 0; // positions that the rotary tables cover: max_model_len and a draft block
 };
-std::shared_ptr<const model_weights> load_weights(const checkpoint& source, device& dev, weight_selection what,
-                                                  std::vector<std::int32_t> token_map,
+// token_map: compressed id of every raw id of the vocabulary (compressed_vocabulary). progress gets values in (0, 1].
+std::shared_ptr<const model_weights> load_weights(const std::shared_ptr<const checkpoint>& source, device& dev, const weight_options& options,
+                                                  const std::vector<std::int32_t>& token_map,
                                                   const std::function<void(double)>& progress = {});
 
 // Routed experts [first, first + count) of every layer, for an expert executor.
 class expert_shard {
 public:
-  expert_shard(const checkpoint& source, device& dev, int first, int count);
+  expert_shard(const std::shared_ptr<const checkpoint>& source, device& dev, int first, int count);
   ~expert_shard();
   void run(stream& s, int layer, experts_args args) const; // computes the (row, slot) pairs whose expert lies here
 

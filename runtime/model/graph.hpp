@@ -1,0 +1,94 @@
+// The layers of the model, written once against the device interface (model.md §2-§8, §12). Private to runtime/model.
+//
+// One step of n rows walks through: embed -> for each layer [Engram] [drafter feature] attention site, MoE site -> head.
+// The trunk carries M streams per row; the mix `pre` of one mHC site is applied at the next site (shifted mHC).
+#pragma once
+#include "devices/device.hpp"
+#include "runtime/model/cache_layout.hpp"
+#include "runtime/model/runner.hpp"
+#include "runtime/model/step_input.hpp"
+#include "runtime/model/weights.hpp"
+#include <cmath>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+// Device memory for the rows of one step; sizes in floats unless said otherwise. R = most rows of a step.
+struct workspace {
+  workspace(const model_config& c, device& dev, const runner_options& o);
+
+  buffer trunk;                // [R, M, H]
+  buffer pre, next_pre, post;  // [R, M]
+  buffer comb;                 // [R, M, M]
+  buffer x, normed, rounded;   // [R, H]
+  buffer qa, qr;               // [R, q_lora]
+  buffer q, attended;          // [R, heads, D]
+  buffer kv;                   // [R, D]
+  buffer own;                  // [R] window records, bytes
+  buffer z;                    // [R, o_groups * o_lora]
+  buffer y;                    // [R, H]
+  buffer kg;                   // [R, 2D]
+  buffer latent, rotated;      // [R, D]
+  buffer index_key;            // [R, index_dim]
+  buffer index_q, index_a;     // [R, index_heads, index_dim], [R, index_heads]
+  buffer scores;               // index scores of a tile of rows
+  std::int64_t scores_floats = 0;
+  buffer selected, candidates; // int32 [R, topk], [R, candidate_topk_blocks]
+  buffer gate_logits;          // [R, experts]
+  buffer route_expert;         // int32 [layers, R, k]
+  buffer route_weight;         // [R, k]
+  buffer shared_gate, shared_up; // [R, n_shared * I]
+  buffer expert_y;             // [R, k, H]
+  buffer engram_index;         // int64 [R, columns]
+  buffer engram_e, engram_kv;  // [R, columns * dim], [R, M+1, H]
+  buffer features;             // [R, targets * H]
+  buffer logits, logit_x;      // [max_logit_rows, V], [max_logit_rows, H]
+  buffer logit_trunk, logit_pre; // [max_logit_rows, M, H], [max_logit_rows, M]
+  buffer logit_index;          // int32 [max_logit_rows]
+};
+
+struct model_runner::impl {
+  impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e);
+
+  void embed(const step_input& in);
+  void engram(const step_input& in, int layer);
+  void attention_site(const step_input& in, int layer, bool draft);
+  void moe_site(const step_input& in, int layer);
+  void update_drafter_cache(const step_input& in);
+
+  const model_config& c() const { return weights->config; }
+  bool act() const { return options.rounding == roundings::serving; }
+  // x as the input of an FP8 or FP4 product: rounded under serving roundings, else x itself.
+  dev_ptr<const float> product_input(dev_ptr<const float> from, int rows, int cols, buffer& to);
+  void linear(dev_ptr<const float> from, const weight_ptr& w, int rows, dev_ptr<float> to, int groups = 1);
+  void norm(dev_ptr<const float> from, const norm_weights& w, int rows, int cols, dev_ptr<float> to);
+  void rope(dev_ptr<float> heads_of, int rows, int heads, int dim, dev_ptr<const std::int32_t> position, bool compressed,
+            bool inverse = false);
+  ring_view window_ring(int layer) const;
+  block_view main_blocks(int layer) const;
+  block_view index_blocks(int layer) const;
+  void compress(const step_input& in, int layer);
+  void select(const step_input& in, int layer, dev_ptr<const float> qr_rounded);
+  void collapse(int rows, const buffer& mix);
+  void mixes(const hc_site_weights& site, int rows, buffer& pre_out);
+  void expand(int rows);
+  static float attention_scale(int dim) { return 1.0f / std::sqrt(static_cast<float>(dim)); }
+
+  std::shared_ptr<const model_weights> weights;
+  device& dev;
+  op_table& ops;
+  runner_options options;
+  cache_layout layout;
+  std::unique_ptr<stream> work;
+  expert_backend* experts;
+  buffer block_pool, slot_pool;
+  workspace ws;
+  step_input_builder input;
+  buffer first_mix; // [R, M] one-hot at stream 0
+  int last_rows = 0;
+  std::vector<std::int32_t> routed_host;
+  std::vector<std::uint32_t> counts;
+};
+
+} // namespace troupe
