@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(rows_equal_the_golden_values) {
   const model_config config = load_config(TROUPE_SOURCE_DIR "/models/tiny-v41");
   const auto tables = engram_tables(config);
   BOOST_REQUIRE(tables.size() == 2u);
-  const mapped_file map(TROUPE_TEST_DATA "/model/tiny_compressed_ids.i32");
+  const mapped_file map(TROUPE_TEST_DATA "/tokenizer/embedded_engram_ids.i32");
   const auto compressed_of = ints_of(map.bytes());
   BOOST_REQUIRE(compressed_of.size() == 8192u);
   const std::int32_t pad = compressed_of[static_cast<std::size_t>(config.engram_pad_token_id)];
