@@ -1,0 +1,257 @@
+#include "devices/cpu/cpu_ops.hpp"
+
+#include "kernels/reference/attention.hpp"
+#include "kernels/reference/cache.hpp"
+#include "kernels/reference/index.hpp"
+#include "kernels/reference/moe.hpp"
+#include "kernels/reference/rows.hpp"
+#include "kernels/reference/table.hpp"
+#include "kernels/reference/trunk.hpp"
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+void expect(bool condition, const char* what) {
+  if (!condition)
+    throw device_error(std::string("cpu: ") + what);
+}
+// Objects made by another device have another layout.
+template <class T, class Base> const T& own(const Base* object, const char* what) {
+  const auto* p = dynamic_cast<const T*>(object);
+  expect(p != nullptr, what);
+  return *p;
+}
+cpu_stream& own(stream& s) {
+  auto* p = dynamic_cast<cpu_stream*>(&s);
+  expect(p != nullptr, "the stream belongs to another device");
+  return *p;
+}
+
+// Rough costs, used only to decide whether and how finely to cut an operation.
+constexpr double fork_ns = 1500;       // below twice this an operation is not cut
+constexpr double products_per_ns = 40; // multiply-adds of one thread
+constexpr int chunks_per_thread = 4;
+
+// Each worker's share of the stream's scratch.
+class worker_scratch {
+public:
+  worker_scratch(stream& s, int workers, std::size_t each)
+      : each_((each + 15) / 16 * 16), all_(own(s).scratch(each_ * static_cast<std::size_t>(workers))) {}
+  std::span<float> of(int worker) const { return all_.subspan(each_ * static_cast<std::size_t>(worker), each_); }
+
+private:
+  std::size_t each_;
+  std::span<float> all_;
+};
+
+} // namespace
+
+int cpu_ops::chunks_for(std::int64_t units, double unit_ns) const {
+  const double total = static_cast<double>(units) * unit_ns;
+  if (pool_.threads() == 1 || units <= 1 || total < 2 * fork_ns)
+    return 1;
+  const auto most = std::min<std::int64_t>(units, std::int64_t{pool_.threads()} * chunks_per_thread);
+  return static_cast<int>(std::clamp<std::int64_t>(static_cast<std::int64_t>(total / fork_ns), 1, most));
+}
+
+void cpu_ops::embed(stream&, const embed_args& a) {
+  own<reference::host_table>(a.table, "embed: the table was not packed by this device");
+  rows(a.rows, 1.0 * static_cast<double>(a.table->cols), [&](int b, int e, int) { reference::embed(a, b, e); });
+}
+void cpu_ops::engram_rows(stream&, const engram_rows_args& a) {
+  rows(a.map.rows, 10.0 * a.ngram * a.heads, [&](int b, int e, int) { reference::engram_rows(a, b, e); });
+}
+void cpu_ops::gather(stream&, const gather_args& a) {
+  own<reference::host_table>(a.table, "gather: the table was not packed by this device");
+  rows(a.rows, 1.0 * a.per_row * static_cast<double>(a.table->cols), [&](int b, int e, int) { reference::gather(a, b, e); });
+}
+void cpu_ops::engram_gate(stream&, const engram_gate_args& a) {
+  rows(a.rows, 1.0 * a.streams * a.hidden, [&](int b, int e, int) { reference::engram_gate(a, b, e); });
+}
+void cpu_ops::hc_collapse(stream&, const hc_collapse_args& a) {
+  rows(a.rows, 0.2 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_collapse(a, b, e); });
+}
+void cpu_ops::hc_mixes(stream& s, const hc_mixes_args& a) {
+  const auto& fn = own<cpu::panel_weight>(a.fn, "hc_mixes: fn was not packed by this device");
+  expect(a.streams >= 1 && a.streams <= reference::max_streams, "hc_mixes: between 1 and 16 streams");
+  expect(fn.rows == std::int64_t{a.streams} * (a.streams + 2) && fn.cols == std::int64_t{a.streams} * a.hidden,
+         "hc_mixes: fn must be [M*(M+2), M*H]");
+  const std::span<float> products = own(s).scratch(static_cast<std::size_t>(a.rows * fn.rows));
+  linear_args l;
+  l.x = a.trunk;
+  l.w = a.fn;
+  l.rows = a.rows;
+  l.out = dev_ptr<float>(products.data());
+  rows(a.rows, static_cast<double>(fn.rows * fn.cols) / products_per_ns + 1000, [&](int b, int e, int) {
+    cpu::linear(l, 0, fn.rows, b, e);
+    for (int i = b; i < e; ++i)
+      reference::hc_mixes_row(a, i, products.data() + i * fn.rows);
+  });
+}
+void cpu_ops::hc_expand(stream&, const hc_expand_args& a) {
+  expect(a.streams >= 1 && a.streams <= reference::max_streams, "hc_expand: between 1 and 16 streams");
+  rows(a.rows, 1.0 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_expand(a, b, e); });
+}
+void cpu_ops::hc_mean(stream&, const hc_mean_args& a) {
+  rows(a.rows, 0.5 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_mean(a, b, e); });
+}
+void cpu_ops::rms_norm(stream&, const rms_norm_args& a) {
+  rows(a.rows, 0.5 * a.cols, [&](int b, int e, int) { reference::rms_norm(a, b, e); });
+}
+void cpu_ops::round(stream&, const round_args& a) {
+  expect(a.cols % 32 == 0, "round: columns must be a multiple of 32");
+  rows(a.rows, 4.0 * a.cols, [&](int b, int e, int) { reference::round(a, b, e); });
+}
+
+void cpu_ops::linear(stream&, const linear_args& a) {
+  const auto& w = own<cpu::panel_weight>(a.w, "linear: the weight was not packed by this device");
+  expect(a.groups >= 1 && w.rows % a.groups == 0, "linear: the groups do not divide the outputs");
+  const std::int64_t panels = (w.rows + 15) / 16;
+  const double panel_ns = static_cast<double>(a.rows) * static_cast<double>(w.cols) * 16 / products_per_ns;
+  // Panels are cut first: each thread then reads its own part of the weights. Few panels and many rows: rows.
+  const std::int64_t unit = a.rows == 1 ? 4 : 2; // panels computed together
+  if (panels < unit * pool_.threads() && a.rows > 1)
+    return rows(a.rows, panel_ns * static_cast<double>(panels) / a.rows,
+                [&](int b, int e, int) { cpu::linear(a, 0, w.rows, b, e); });
+  split((panels + unit - 1) / unit, panel_ns * static_cast<double>(unit), [&](std::int64_t b, std::int64_t e, int) {
+    cpu::linear(a, b * unit * 16, std::min(e * unit * 16, w.rows), 0, a.rows);
+  });
+}
+
+void cpu_ops::rope(stream&, const rope_args& a) {
+  rows(a.rows, 0.5 * a.heads * a.rope_dim, [&](int b, int e, int) { reference::rope(a, b, e); });
+}
+void cpu_ops::encode(stream&, const encode_args& a) {
+  expect(a.format == kv_format::f32 || a.dim % 32 == 0, "encode: the dimension must be a multiple of 32");
+  rows(a.rows, 5.0 * a.dim, [&](int b, int e, int) { reference::encode(a, b, e); });
+}
+void cpu_ops::ring_commit(stream&, const ring_commit_args& a) {
+  rows(a.map.rows, 30, [&](int b, int e, int) { reference::ring_commit(a, b, e); });
+}
+void cpu_ops::block_store(stream&, const block_store_args& a) {
+  expect(a.blocks.format == kv_format::f32 || a.blocks.dim % 32 == 0,
+         "block_store: the dimension must be a multiple of 32");
+  rows(a.rows, 5.0 * a.blocks.dim, [&](int b, int e, int) { reference::block_store(a, b, e); });
+}
+void cpu_ops::compress(stream&, const compress_args& a) {
+  expect(a.pending.format == kv_format::f32 && a.pending.dim == 2 * a.dim, "compress: the ring must be f32 of 2*dim");
+  rows(a.blocks, 20.0 * a.dim, [&](int b, int e, int) { reference::compress(a, b, e); });
+}
+void cpu_ops::index_scores(stream& s, const index_scores_args& a) {
+  expect(a.keys.dim == a.dim, "index_scores: keys and queries differ in dimension");
+  const worker_scratch scratch(s, pool_.threads(), reference::index_scores_scratch(a));
+  rows(a.count, 100.0 * a.dim * a.heads,
+       [&](int b, int e, int worker) { reference::index_scores(a, b, e, scratch.of(worker)); });
+}
+void cpu_ops::candidates(stream&, const candidate_args& a) {
+  rows(a.count, 5000, [&](int b, int e, int) { reference::candidates(a, b, e); });
+}
+void cpu_ops::select(stream&, const select_args& a) {
+  rows(a.count, 5000, [&](int b, int e, int) { reference::select(a, b, e); });
+}
+void cpu_ops::attention(stream& s, const attention_args& a) {
+  expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim), "attention: keys and queries differ in dimension");
+  const worker_scratch scratch(s, pool_.threads(), reference::attention_scratch(a, 0, a.map.rows));
+  rows(a.map.rows, 20000, [&](int b, int e, int worker) { reference::attention(a, b, e, scratch.of(worker)); });
+}
+void cpu_ops::route(stream& s, const route_args& a) {
+  expect(a.k <= a.experts, "route: more experts per token than experts");
+  const worker_scratch scratch(s, pool_.threads(), reference::route_scratch(a));
+  rows(a.rows, 20.0 * a.experts, [&](int b, int e, int worker) { reference::route(a, b, e, scratch.of(worker)); });
+}
+void cpu_ops::swiglu(stream&, const swiglu_args& a) {
+  rows(a.rows, 10.0 * a.cols, [&](int b, int e, int) { reference::swiglu(a, b, e); });
+}
+
+void cpu_ops::experts(stream& s, const experts_args& a) {
+  const auto& set = own<cpu::panel_expert_set>(a.set, "experts: the set was not packed by this device");
+  expect(!a.round_inner || set.intermediate % 32 == 0, "experts: the inner width must be a multiple of 32");
+  const std::int64_t entries = std::int64_t{a.rows} * a.k, inner = set.intermediate, hidden = set.hidden;
+  auto& r = own(s).routed;
+  // counting sort of the routed rows by slot
+  r.next.assign(static_cast<std::size_t>(set.slots) + 1, 0);
+  const auto slot_at = [&](std::int64_t i) { return a.slot_of.raw()[a.expert.raw()[i]]; };
+  for (std::int64_t i = 0; i < entries; ++i)
+    if (const std::int32_t slot = slot_at(i); slot >= 0)
+      ++r.next[static_cast<std::size_t>(slot) + 1];
+  r.first.clear();
+  r.slot.clear();
+  for (std::int32_t slot = 0; slot < set.slots; ++slot) {
+    auto& after = r.next[static_cast<std::size_t>(slot) + 1];
+    if (after > 0) {
+      r.first.push_back(r.next[static_cast<std::size_t>(slot)]);
+      r.slot.push_back(slot);
+    }
+    after += r.next[static_cast<std::size_t>(slot)];
+  }
+  const std::int64_t count = r.next.back();
+  if (count == 0)
+    return;
+  r.first.push_back(static_cast<std::int32_t>(count));
+  const auto n = static_cast<std::size_t>(count);
+  r.x.resize(n);
+  r.weight.resize(n);
+  r.inner.resize(n);
+  r.inner_read.resize(n);
+  r.y.resize(n);
+  float* space = own(s).scratch(n * static_cast<std::size_t>(inner)).data();
+  for (std::int64_t i = 0; i < entries; ++i)
+    if (const std::int32_t slot = slot_at(i); slot >= 0) {
+      const auto at = static_cast<std::size_t>(r.next[static_cast<std::size_t>(slot)]++);
+      r.x[at] = a.x.raw() + i / a.k * hidden;
+      r.weight[at] = a.weight.raw() + i;
+      r.inner[at] = space + static_cast<std::int64_t>(at) * inner;
+      r.inner_read[at] = r.inner[at];
+      r.y[at] = a.y.raw() + i * hidden;
+    }
+
+  const auto groups = static_cast<std::int64_t>(r.slot.size());
+  const double rows_per_group = static_cast<double>(count) / static_cast<double>(groups);
+  // (group, stretch) pairs: stretches of inner channels, then of outputs
+  const std::int64_t stretches = (inner + cpu::inner_step - 1) / cpu::inner_step;
+  split(groups * stretches, rows_per_group * 2 * cpu::inner_step * static_cast<double>(hidden) / products_per_ns,
+        [&](std::int64_t b, std::int64_t e, int) {
+          for (std::int64_t t = b; t < e; ++t) {
+            const auto g = static_cast<std::size_t>(t / stretches);
+            const std::int64_t c = t % stretches * cpu::inner_step;
+            const auto first = static_cast<std::size_t>(r.first[g]);
+            cpu::expert_inner_job job;
+            job.expert = &set.experts[static_cast<std::size_t>(r.slot[g])];
+            job.intermediate = inner;
+            job.first = c;
+            job.last = std::min(c + cpu::inner_step, inner);
+            job.rows = r.first[g + 1] - r.first[g];
+            job.x = r.x.data() + first;
+            job.weight = r.weight.data() + first;
+            job.inner = r.inner.data() + first;
+            job.limit = a.limit;
+            job.round = a.round_inner;
+            cpu::expert_inner(job);
+          }
+        });
+  constexpr std::int64_t out_step = 128;
+  const std::int64_t parts = (hidden + out_step - 1) / out_step;
+  split(groups * parts, rows_per_group * out_step * static_cast<double>(inner) / products_per_ns,
+        [&](std::int64_t b, std::int64_t e, int) {
+          for (std::int64_t t = b; t < e; ++t) {
+            const auto g = static_cast<std::size_t>(t / parts);
+            const std::int64_t o = t % parts * out_step;
+            const auto first = static_cast<std::size_t>(r.first[g]);
+            cpu::product(set.experts[static_cast<std::size_t>(r.slot[g])].w2.view(), o, std::min(o + out_step, hidden),
+                         r.first[g + 1] - r.first[g], r.inner_read.data() + first, r.y.data() + first);
+          }
+        });
+}
+
+void cpu_ops::combine(stream&, const combine_args& a) {
+  rows(a.rows, 1.0 * a.k * a.hidden, [&](int b, int e, int) { reference::combine(a, b, e); });
+}
+void cpu_ops::copy_rows(stream&, const copy_rows_args& a) {
+  rows(a.rows, 0.1 * static_cast<double>(a.cols), [&](int b, int e, int) { reference::copy_rows(a, b, e); });
+}
+void cpu_ops::copy_columns(stream&, const copy_columns_args& a) {
+  rows(a.rows, 0.2 * static_cast<double>(a.cols), [&](int b, int e, int) { reference::copy_columns(a, b, e); });
+}
+
+} // namespace troupe

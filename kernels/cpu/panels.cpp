@@ -1,0 +1,151 @@
+#include "kernels/cpu/panels.hpp"
+
+#include "kernels/reference/weights.hpp"
+#include "runtime/base/device_error.hpp"
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace troupe::cpu {
+
+template <class T> aligned_array<T>::aligned_array(std::size_t n) : size_(n) {
+  const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
+  if (bytes == 0)
+    return;
+  data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
+  if (!data_)
+    throw device_error("cpu: no memory for " + std::to_string(bytes) + " bytes");
+  std::memset(static_cast<void*>(data_.get()), 0, bytes);
+}
+template class aligned_array<std::uint32_t>;
+template class aligned_array<std::uint8_t>;
+template class aligned_array<float>;
+
+namespace {
+
+constexpr std::int64_t fp8_scale_bias = 120; // an e4m3 code moved to an fp32's place counts 2^-120
+
+std::uint8_t byte_of(std::span<const std::byte> bytes, std::int64_t i) {
+  return std::to_integer<std::uint8_t>(bytes[static_cast<std::size_t>(i)]);
+}
+
+// The packed format that gives exactly the values of this source.
+panel_format exact_format(const weight_source& s) {
+  switch (s.format) {
+  case weight_format::f32: return panel_format::f32;
+  case weight_format::bf16: return panel_format::bf16;
+  case weight_format::fp8_block:
+  case weight_format::fp8_row:
+    for (const std::byte b : s.scale)
+      if (std::to_integer<std::int64_t>(b) + fp8_scale_bias > 254)
+        return panel_format::f32;
+    for (const std::byte b : s.data)
+      if ((b & std::byte{0x7f}) == std::byte{0x7f}) // NaN
+        return panel_format::f32;
+    return panel_format::fp8;
+  case weight_format::mxfp4:
+    for (const std::byte b : s.scale)
+      if (b == std::byte{0} || b == std::byte{255}) // not a normal power of two
+        return panel_format::f32;
+    return panel_format::fp4;
+  }
+  return panel_format::f32;
+}
+
+// One source row's dwords go to lane `lane` of its panel.
+void pack_row(panel_weight& w, const weight_source& s, std::int64_t row, std::int64_t panel, int lane) {
+  const panel_view v = w.view();
+  std::uint32_t* out = w.words.data() + panel * v.panel_stride + lane;
+  const std::int64_t cols = w.cols;
+  switch (w.format) {
+  case panel_format::f32: {
+    std::vector<float> values(static_cast<std::size_t>(cols));
+    reference::dequantise_row(s, row, values.data());
+    for (std::int64_t k = 0; k < cols; ++k)
+      std::memcpy(out + k * 16, &values[static_cast<std::size_t>(k)], sizeof(float));
+    return;
+  }
+  case panel_format::bf16:
+    for (std::int64_t k = 0; k < cols; ++k) {
+      const std::int64_t at = 2 * (row * cols + k); // little endian in the file
+      const auto code = static_cast<std::uint32_t>(byte_of(s.data, at) | byte_of(s.data, at + 1) << 8);
+      out[k / 2 * 16] |= code << (k % 2 * 16);
+    }
+    return;
+  case panel_format::fp8:
+    for (std::int64_t k = 0; k < cols; ++k)
+      out[k / 4 * 16] |= static_cast<std::uint32_t>(byte_of(s.data, row * cols + k)) << (k % 4 * 8);
+    break;
+  case panel_format::fp4:
+    for (std::int64_t k = 0; k < cols; k += 2)
+      out[k / 8 * 16] |= static_cast<std::uint32_t>(byte_of(s.data, (row * cols + k) / 2)) << (k % 8 * 4);
+    break;
+  }
+  const std::int64_t blocks = (cols + 31) / 32;
+  std::uint8_t* scales = w.scales.data() + panel * v.scale_stride + lane;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t at = (s.format == weight_format::fp8_block ? row / 32 : row) * blocks + b;
+    const int bias = w.format == panel_format::fp8 ? static_cast<int>(fp8_scale_bias) : 0;
+    scales[b * 16] = static_cast<std::uint8_t>(byte_of(s.scale, at) + bias);
+  }
+}
+
+void reserve(panel_weight& w, panel_format format, std::int64_t rows, std::int64_t cols) {
+  w.format = format;
+  w.rows = rows;
+  w.cols = cols;
+  const panel_view v = w.view();
+  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.panel_stride));
+  w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.scale_stride));
+}
+
+void fill(panel_weight& w, const weight_source& s) {
+  reserve(w, exact_format(s), s.rows, s.cols);
+  for (std::int64_t r = 0; r < s.rows; ++r)
+    pack_row(w, s, r, r / 16, static_cast<int>(r % 16));
+}
+
+} // namespace
+
+panel_view panel_weight::view() const {
+  panel_view v;
+  v.format = format;
+  v.words = words.data();
+  v.scales = scales.data();
+  v.outputs = rows;
+  v.inputs = cols;
+  const int per_word = inputs_per_word(format);
+  v.panel_stride = (cols + per_word - 1) / per_word * 16;
+  v.scale_stride = format == panel_format::fp8 || format == panel_format::fp4 ? (cols + 31) / 32 * 16 : 0;
+  return v;
+}
+
+std::shared_ptr<const panel_weight> pack_weight(const weight_source& s) {
+  reference::check_source(s);
+  auto w = std::make_shared<panel_weight>();
+  fill(*w, s);
+  return w;
+}
+
+std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources) {
+  reference::check_experts(sources);
+  auto set = std::make_shared<panel_expert_set>();
+  set->slots = static_cast<std::int32_t>(sources.size());
+  set->experts.resize(sources.size());
+  for (std::size_t e = 0; e < sources.size(); ++e) {
+    const expert_source& s = sources[e];
+    set->intermediate = s.w1.rows;
+    set->hidden = s.w1.cols;
+    panel_weight& w13 = set->experts[e].w13;
+    const panel_format f1 = exact_format(s.w1), f3 = exact_format(s.w3);
+    reserve(w13, f1 == f3 ? f1 : panel_format::f32, (s.w1.rows + 15) / 16 * 32, s.w1.cols);
+    for (std::int64_t r = 0; r < s.w1.rows; ++r) {
+      pack_row(w13, s.w1, r, r / 16 * 2, static_cast<int>(r % 16));
+      pack_row(w13, s.w3, r, r / 16 * 2 + 1, static_cast<int>(r % 16));
+    }
+    fill(set->experts[e].w2, s.w2);
+  }
+  return set;
+}
+
+} // namespace troupe::cpu

@@ -1,0 +1,316 @@
+// The one inner loop of the cpu device: R rows times NP panels, each of the R*NP*16 outputs in its own accumulator with
+// fma over ascending inputs. Formats differ in how a word turns into fp32 only.
+#if defined(TROUPE_KERNELS_CPU_PRODUCT_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef TROUPE_KERNELS_CPU_PRODUCT_INL
+#undef TROUPE_KERNELS_CPU_PRODUCT_INL
+#else
+#define TROUPE_KERNELS_CPU_PRODUCT_INL
+#endif
+
+#include "kernels/cpu/panels.hpp"
+#include "kernels/cpu/simd-inl.hpp"
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace troupe::cpu {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE u32v load_word(const std::uint32_t* from) { return hn::LoadU(u32_tag(), from); }
+
+
+// decode<j>(word): input j of the word, fp32, without its scale.
+struct decode_f32 {
+  static constexpr panel_format format = panel_format::f32;
+  static constexpr int per_word = 1;
+  static constexpr bool scaled = false;
+  template <int j> HWY_INLINE f32v decode(u32v w) const { return as_f32(w); }
+};
+struct decode_bf16 {
+  static constexpr panel_format format = panel_format::bf16;
+  static constexpr int per_word = 2;
+  static constexpr bool scaled = false;
+  template <int j> HWY_INLINE f32v decode(u32v w) const {
+    if constexpr (j == 0)
+      return as_f32(hn::ShiftLeft<16>(w));
+    else
+      return as_f32(hn::And(w, hn::Set(u32_tag(), 0xffff0000u)));
+  }
+};
+// Sign to bit 31, exponent and mantissa to bits 26..20: the value times 2^-120, also for the subnormal codes.
+struct decode_fp8 {
+  static constexpr panel_format format = panel_format::fp8;
+  static constexpr int per_word = 4;
+  static constexpr bool scaled = true;
+  template <int j> HWY_INLINE f32v decode(u32v w) const {
+    const i32v top = hn::BitCast(i32_tag(), hn::ShiftLeft<24 - 8 * j>(w));
+    return as_f32(hn::And(hn::BitCast(u32_tag(), hn::ShiftRight<4>(top)), hn::Set(u32_tag(), 0x87f00000u)));
+  }
+};
+struct decode_fp4 {
+  static constexpr panel_format format = panel_format::fp4;
+  static constexpr int per_word = 8;
+  static constexpr bool scaled = true;
+#if HWY_TARGET == HWY_AVX3
+  const __m512 table;
+  HWY_INLINE decode_fp4()
+      : table(_mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f,
+                             -4.0f, -6.0f)) {}
+  template <int j> HWY_INLINE f32v decode(u32v w) const { // the permutation looks at the lowest four bits only
+    return f32v{_mm512_permutexvar_ps(hn::ShiftRight<4 * j>(w).raw, table)};
+  }
+#elif HWY_TARGET == HWY_AVX2
+  const __m256 table;
+  HWY_INLINE decode_fp4() : table(_mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f)) {}
+  template <int j> HWY_INLINE f32v decode(u32v w) const { // the lowest three bits only; the sign is brought separately
+    const f32v magnitude{_mm256_permutevar8x32_ps(table, hn::ShiftRight<4 * j>(w).raw)};
+    return hn::Or(magnitude, as_f32(hn::And(hn::ShiftLeft<28 - 4 * j>(w), hn::Set(u32_tag(), 0x80000000u))));
+  }
+#else
+  template <int j> HWY_INLINE f32v decode(u32v w) const {
+    const u32v a = hn::And(hn::ShiftRight<4 * j>(w), hn::Set(u32_tag(), 7u));
+    // exponent and mantissa in place with bias 126; codes 0 and 1 are the two subnormals
+    const f32v normal = as_f32(hn::Add(hn::ShiftLeft<22>(a), hn::Set(u32_tag(), 126u << 23)));
+    const f32v small = hn::Mul(hn::ConvertTo(f32_tag(), hn::BitCast(i32_tag(), a)), hn::Set(f32_tag(), 0.5f));
+    const auto is_small = hn::Lt(hn::BitCast(i32_tag(), a), hn::Set(i32_tag(), 2));
+    const f32v magnitude = hn::IfThenElse(hn::RebindMask(f32_tag(), is_small), small, normal);
+    return hn::Or(magnitude, as_f32(hn::And(hn::ShiftLeft<28 - 4 * j>(w), hn::Set(u32_tag(), 0x80000000u))));
+  }
+#endif
+};
+
+HWY_INLINE f32v load_scale(const std::uint8_t* from) {
+  return as_f32(hn::ShiftLeft<23>(hn::PromoteTo(u32_tag(), hn::LoadU(hn::Rebind<std::uint8_t, u32_tag>(), from))));
+}
+
+// Input k of row r lies at x[r][k*XK]; the 16 outputs of panel p of row r at out[r] + 16*p, written whole.
+// resume: the accumulators go on from what lies in out. Inputs [k0, k1), k0 a multiple of 32.
+template <class Format, int R, int NP, int XK>
+HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, const std::uint8_t* scales, std::int64_t k0,
+                              std::int64_t k1, const float* const* x_rows, float* const* out_rows, bool resume) {
+  constexpr int per_word = Format::per_word;
+  constexpr int n = NP * parts;
+  const Format format;
+  const float* x[R];
+  f32v acc[R][n];
+  unroll<R>([&](auto r) HWY_ATTR {
+    x[r] = x_rows[r];
+    unroll<n>([&](auto p) HWY_ATTR {
+      acc[r][p] = resume ? hn::LoadU(f32_tag(), out_rows[r] + p * vector_lanes) : hn::Zero(f32_tag());
+    });
+  });
+  const std::int64_t panel_stride = v.panel_stride, word_stride = v.word_stride, scale_stride = v.scale_stride;
+  const std::uint32_t* at = words + (k0 - v.origin) / per_word * word_stride;
+  // part i of the n vectors: panel i / parts, vector i % parts
+  const auto load = [&](auto i) HWY_ATTR {
+    return load_word(at + i / parts * panel_stride + i % parts * vector_lanes);
+  };
+  f32v scale[n];
+  const auto step = [&](auto j, std::int64_t k, const u32v(&word)[n]) HWY_ATTR {
+    f32v w[n];
+    unroll<n>([&](auto i) HWY_ATTR {
+      w[i] = format.template decode<decltype(j)::value>(word[i]);
+      if constexpr (Format::scaled)
+        w[i] = hn::Mul(w[i], scale[i]);
+    });
+    unroll<R>([&](auto r) HWY_ATTR {
+      const f32v b = hn::Set(f32_tag(), x[r][(k + j) * XK]);
+      unroll<n>([&](auto i) HWY_ATTR { acc[r][i] = fused(b, w[i], acc[r][i]); });
+    });
+  };
+  std::int64_t k = k0;
+  while (k < k1) {
+    std::int64_t stop = k1;
+    if constexpr (Format::scaled) {
+      stop = std::min(k1, k + 32);
+      unroll<n>([&](auto i) HWY_ATTR {
+        scale[i] = load_scale(scales + i / parts * scale_stride + k / 32 * 16 + i % parts * vector_lanes);
+      });
+    }
+    for (; k + per_word <= stop; k += per_word, at += word_stride) {
+      u32v word[n];
+      unroll<n>([&](auto i) HWY_ATTR { word[i] = load(i); });
+      unroll<per_word>([&](auto j) HWY_ATTR { step(j, k, word); });
+    }
+    if constexpr (per_word > 1)
+      if (k < stop) {
+        u32v word[n];
+        unroll<n>([&](auto i) HWY_ATTR { word[i] = load(i); });
+        const std::int64_t rest = stop - k;
+        unroll<per_word - 1>([&](auto j) HWY_ATTR {
+          if (j < rest)
+            step(j, k, word);
+        });
+        k = stop;
+      }
+  }
+  unroll<R>([&](auto r) HWY_ATTR {
+    unroll<n>([&](auto p) HWY_ATTR { hn::StoreU(acc[r][p], f32_tag(), out_rows[r] + p * vector_lanes); });
+  });
+}
+
+// Panels in flight with R rows: as many accumulators as the registers hold beside words and scales.
+constexpr int panels_with(int rows) {
+#if HWY_TARGET == HWY_AVX3
+  return rows == 8 ? 2 : rows == 1 ? 8 : 4;
+#elif HWY_TARGET == HWY_AVX2
+  return rows == 4 ? 1 : rows == 2 ? 2 : 4;
+#elif HWY_TARGET == HWY_NEON
+  return rows == 4 ? 1 : 2;
+#else
+  return 1 + 0 * rows;
+#endif
+}
+#if HWY_TARGET == HWY_AVX3
+constexpr int most_rows = 8;
+#elif HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
+constexpr int most_rows = 4;
+#else
+constexpr int most_rows = 1;
+#endif
+constexpr int row_block(int rows) { // largest block of the kernels that fits
+  int r = most_rows;
+  while (r > rows)
+    r /= 2;
+  return r;
+}
+
+// Outputs [first, last) of rows [0, rows): out[r][o] for o in that range and nothing else is written.
+struct product_job {
+  panel_view w;
+  std::int64_t first = 0, last = 0;
+  int rows = 0;
+  const float* const* x = nullptr;
+  float* const* out = nullptr;
+};
+
+// One block of R rows and NP panels from panel `panel` on, whatever part of it is asked for.
+template <class Format, int R, int NP, int XK>
+HWY_INLINE void product_piece(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel, int row,
+                              std::int64_t k0, std::int64_t k1) {
+  const std::uint32_t* words = w.words + (panel - from_panel) * w.panel_stride;
+  const std::uint8_t* scales = Format::scaled ? w.scales + (panel - from_panel) * w.scale_stride : nullptr;
+  const std::int64_t o = panel * 16;
+  float* out[R];
+  if (o >= job.first && o + NP * 16 <= job.last) {
+    for (int r = 0; r < R; ++r)
+      out[r] = job.out[row + r] + o;
+    product_block<Format, R, NP, XK>(w, words, scales, k0, k1, job.x + row, out, k0 > 0);
+    return;
+  }
+  HWY_ALIGN float whole[R][NP * 16];
+  const std::int64_t a = std::max(job.first, o), n = std::min(job.last, o + NP * 16) - a;
+  for (int r = 0; r < R; ++r) {
+    out[r] = whole[r];
+    if (k0 > 0)
+      std::copy_n(job.out[row + r] + a, n, whole[r] + (a - o));
+  }
+  product_block<Format, R, NP, XK>(w, words, scales, k0, k1, job.x + row, out, k0 > 0);
+  for (int r = 0; r < R; ++r)
+    std::copy_n(whole[r] + (a - o), n, job.out[row + r] + a);
+}
+
+// All rows of NP panels, in blocks of most_rows, ..., 2, 1.
+template <class Format, int NP, int XK, int R = most_rows>
+HWY_INLINE void product_rows(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel, int row,
+                             std::int64_t k0, std::int64_t k1) {
+  for (; row + R <= job.rows; row += R)
+    product_piece<Format, R, NP, XK>(job, w, from_panel, panel, row, k0, k1);
+  if constexpr (R > 1)
+    product_rows<Format, NP, XK, R / 2>(job, w, from_panel, panel, row, k0, k1);
+}
+
+// Few rows: words are decoded for one block of rows.
+template <class Format, int R> void product_few(const product_job& job, int row) {
+  constexpr int np = panels_with(R);
+  const std::int64_t end = (job.last + 15) / 16;
+  std::int64_t panel = job.first / 16;
+  for (; panel + np <= end; panel += np)
+    product_piece<Format, R, np, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
+  if constexpr (np > 2)
+    for (; panel + 2 <= end; panel += 2)
+      product_piece<Format, R, 2, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
+  for (; panel < end; ++panel)
+    product_piece<Format, R, 1, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
+}
+template <class Format, int R = most_rows> void product_few_rows(const product_job& job, int row) {
+  for (; row + R <= job.rows; row += R)
+    product_few<Format, R>(job, row);
+  if constexpr (R > 1)
+    product_few_rows<Format, R / 2>(job, row);
+}
+
+constexpr int wide_panels = most_rows > 1 ? 2 : 1; // panels decoded together for many rows
+constexpr std::int64_t wide_inputs = 256;          // inputs decoded together: they stay in the first-level cache
+
+// Inputs [k0, k1) of NP panels as fp32 [k1-k0][NP*16].
+template <class Format, int NP>
+HWY_INLINE void decode_panels(const panel_view& w, std::int64_t panel, std::int64_t k0, std::int64_t k1, float* to) {
+  constexpr int per_word = Format::per_word;
+  const Format format;
+  for (int p = 0; p < NP; ++p)
+    for (int part = 0; part < parts; ++part) {
+      const std::uint32_t* at = w.words + (panel + p) * w.panel_stride + k0 / per_word * w.word_stride + part * vector_lanes;
+      const std::uint8_t* scales = Format::scaled ? w.scales + (panel + p) * w.scale_stride + part * vector_lanes : nullptr;
+      float* out = to + p * 16 + part * vector_lanes;
+      f32v scale = hn::Zero(f32_tag());
+      for (std::int64_t k = k0; k < k1; k += per_word, at += w.word_stride, out += NP * 16 * per_word) {
+        if constexpr (Format::scaled)
+          if (k % 32 == 0)
+            scale = load_scale(scales + k / 32 * 16);
+        const u32v word = load_word(at);
+        unroll<per_word>([&](auto j) HWY_ATTR {
+          f32v v = format.template decode<decltype(j)::value>(word);
+          if constexpr (Format::scaled)
+            v = hn::Mul(v, scale);
+          hn::StoreU(v, f32_tag(), out + j * NP * 16); // the last word may run past k1: `to` has room for it
+        });
+      }
+    }
+}
+
+// Many rows: a stretch of inputs of NP panels is decoded once, then every row goes on from its partial sums.
+template <class Format, int NP, int XK> void product_stretch(const product_job& job, std::int64_t panel) {
+  HWY_ALIGN float decoded[NP * 16 * wide_inputs];
+  std::int64_t k0 = 0;
+  do { // once without inputs too: sums of nothing are 0
+    const std::int64_t k1 = std::min(job.w.inputs, k0 + wide_inputs);
+    if constexpr (Format::format == panel_format::f32) {
+      product_rows<decode_f32, NP, XK>(job, job.w, 0, panel, 0, k0, k1);
+    } else {
+      decode_panels<Format, NP>(job.w, panel, k0, k1, decoded);
+      panel_view plain = view_of_rows(decoded, job.w.inputs, NP * 16, NP * 16);
+      plain.origin = k0;
+      product_rows<decode_f32, NP, XK>(job, plain, panel, panel, 0, k0, k1);
+    }
+    k0 = k1;
+  } while (k0 < job.w.inputs);
+}
+template <class Format, int XK> void product_wide(const product_job& job) {
+  const std::int64_t end = (job.last + 15) / 16;
+  std::int64_t panel = job.first / 16;
+  for (; panel + wide_panels <= end; panel += wide_panels)
+    product_stretch<Format, wide_panels, XK>(job, panel);
+  for (; panel < end; ++panel)
+    product_stretch<Format, 1, XK>(job, panel);
+}
+
+template <class Format> void product_of(const product_job& job) {
+  if (job.rows > 2 * most_rows)
+    product_wide<Format, 1>(job);
+  else
+    product_few_rows<Format>(job, 0);
+}
+
+HWY_INLINE void run_product(const product_job& job) {
+  switch (job.w.format) {
+  case panel_format::f32: return product_of<decode_f32>(job);
+  case panel_format::bf16: return product_of<decode_bf16>(job);
+  case panel_format::fp8: return product_of<decode_fp8>(job);
+  case panel_format::fp4: return product_of<decode_fp4>(job);
+  }
+}
+
+} // namespace HWY_NAMESPACE
+} // namespace troupe::cpu
+HWY_AFTER_NAMESPACE();
+#endif
