@@ -1,6 +1,6 @@
 // Devices by name.
-#include "devices/device.hpp"
 #include "devices/cpu/cpu.hpp"
+#include "devices/device.hpp"
 #include "devices/reference/reference.hpp"
 #include "runtime/base/result.hpp"
 

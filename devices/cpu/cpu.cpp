@@ -2,6 +2,7 @@
 
 #include "devices/cpu/cpu_ops.hpp"
 #include "devices/host.hpp"
+#include "kernels/cpu/instruction_set.hpp"
 #include "runtime/base/result.hpp"
 #include <algorithm>
 #include <thread>
@@ -35,7 +36,7 @@ public:
   explicit cpu_device(const device_options& o) : pool_(thread_count(o), o.cores), ops_(pool_) {}
   std::string name() const override { return "cpu"; }
   std::string description() const override {
-    return std::string(cpu::instruction_set()) + ", " + std::to_string(pool_.threads()) +
+    return cpu::instruction_set() + ", " + std::to_string(pool_.threads()) +
            (pool_.threads() == 1 ? " thread" : " threads");
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<cpu_stream>(); }

@@ -64,7 +64,8 @@ void cpu_ops::engram_rows(stream&, const engram_rows_args& a) {
 }
 void cpu_ops::gather(stream&, const gather_args& a) {
   own<reference::host_table>(a.table, "gather: the table was not packed by this device");
-  rows(a.rows, 1.0 * a.per_row * static_cast<double>(a.table->cols), [&](int b, int e, int) { reference::gather(a, b, e); });
+  rows(a.rows, 1.0 * a.per_row * static_cast<double>(a.table->cols),
+       [&](int b, int e, int) { reference::gather(a, b, e); });
 }
 void cpu_ops::engram_gate(stream&, const engram_gate_args& a) {
   rows(a.rows, 1.0 * a.streams * a.hidden, [&](int b, int e, int) { reference::engram_gate(a, b, e); });
@@ -151,7 +152,8 @@ void cpu_ops::select(stream&, const select_args& a) {
   rows(a.count, 5000, [&](int b, int e, int) { reference::select(a, b, e); });
 }
 void cpu_ops::attention(stream& s, const attention_args& a) {
-  expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim), "attention: keys and queries differ in dimension");
+  expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim),
+         "attention: keys and queries differ in dimension");
   const worker_scratch scratch(s, pool_.threads(), reference::attention_scratch(a, 0, a.map.rows));
   rows(a.map.rows, 20000, [&](int b, int e, int worker) { reference::attention(a, b, e, scratch.of(worker)); });
 }

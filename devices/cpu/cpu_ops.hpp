@@ -12,7 +12,7 @@ namespace troupe {
 // A host stream with the working space of the operations that need more than plain floats. Grows, never shrinks.
 class cpu_stream : public host_stream {
 public:
-  struct routed_rows { // rows of an experts call, ordered by expert
+  struct routed_rows {                               // rows of an experts call, ordered by expert
     std::vector<std::int32_t> first, slot;           // groups: first entry, slot
     std::vector<std::int32_t> next;                  // by slot
     std::vector<const float*> x, weight, inner_read; // by entry

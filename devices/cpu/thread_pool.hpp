@@ -14,8 +14,8 @@ namespace troupe {
 
 class thread_pool {
 public:
-  // threads counts the calling thread, so threads - 1 are started; pinned to cores[1], cores[2], ... when cores are given
-  // (the calling thread is pinned to cores[0] by whoever owns it). Throws std::system_error.
+  // threads counts the calling thread, so threads - 1 are started; pinned to cores[1], cores[2], ... when cores are
+  // given (the calling thread is pinned to cores[0] by whoever owns it). Throws std::system_error.
   explicit thread_pool(int threads, const std::vector<int>& cores = {});
   ~thread_pool();
   thread_pool(const thread_pool&) = delete;

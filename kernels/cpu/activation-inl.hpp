@@ -1,4 +1,5 @@
-// Row pieces shared by several operations: SwiGLU and rounding onto a number format, with the bits of kernels/reference.
+// Row pieces shared by several operations: SwiGLU and rounding onto a number format, with the bits of
+// kernels/reference.
 #if defined(TROUPE_KERNELS_CPU_ACTIVATION_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef TROUPE_KERNELS_CPU_ACTIVATION_INL
 #undef TROUPE_KERNELS_CPU_ACTIVATION_INL
@@ -13,8 +14,12 @@ HWY_BEFORE_NAMESPACE();
 namespace troupe::cpu {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE f32v set1(float v) { return hn::Set(f32_tag(), v); }
-HWY_INLINE f32v larger(f32v a, f32v b) { return hn::IfThenElse(hn::Gt(a, b), a, b); } // b when a is NaN
+HWY_INLINE f32v set1(float v) {
+  return hn::Set(f32_tag(), v);
+}
+HWY_INLINE f32v larger(f32v a, f32v b) {
+  return hn::IfThenElse(hn::Gt(a, b), a, b);
+} // b when a is NaN
 
 HWY_INLINE f32v swiglu_vector(f32v g, f32v u, float limit) {
   if (limit > 0) {

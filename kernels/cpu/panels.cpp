@@ -32,8 +32,10 @@ std::uint8_t byte_of(std::span<const std::byte> bytes, std::int64_t i) {
 // The packed format that gives exactly the values of this source.
 panel_format exact_format(const weight_source& s) {
   switch (s.format) {
-  case weight_format::f32: return panel_format::f32;
-  case weight_format::bf16: return panel_format::bf16;
+  case weight_format::f32:
+    return panel_format::f32;
+  case weight_format::bf16:
+    return panel_format::bf16;
   case weight_format::fp8_block:
   case weight_format::fp8_row:
     for (const std::byte b : s.scale)

@@ -1,6 +1,7 @@
-// Weights of the cpu device. 16 outputs form a panel; inside it everything is ordered by input, so that one 64-byte word
-// holds 1 (f32), 2 (bf16), 4 (fp8) or 8 (fp4) consecutive inputs of each of the 16 outputs, one dword per output, the
-// earliest input in the lowest bits. Lanes go over outputs: every output keeps its own accumulator at any vector width.
+// Weights of the cpu device. 16 outputs form a panel; inside it everything is ordered by input, so that one 64-byte
+// word holds 1 (f32), 2 (bf16), 4 (fp8) or 8 (fp4) consecutive inputs of each of the 16 outputs, one dword per output,
+// the earliest input in the lowest bits. Lanes go over outputs: every output keeps its own accumulator at any vector
+// width.
 #pragma once
 #include "kernels/ops.hpp"
 #include "kernels/weight_source.hpp"

@@ -15,8 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace troupe::cpu {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE u32v load_word(const std::uint32_t* from) { return hn::LoadU(u32_tag(), from); }
-
+HWY_INLINE u32v load_word(const std::uint32_t* from) {
+  return hn::LoadU(u32_tag(), from);
+}
 
 // decode<j>(word): input j of the word, fp32, without its scale.
 struct decode_f32 {
@@ -85,8 +86,9 @@ HWY_INLINE f32v load_scale(const std::uint8_t* from) {
 // Input k of row r lies at x[r][k*XK]; the 16 outputs of panel p of row r at out[r] + 16*p, written whole.
 // resume: the accumulators go on from what lies in out. Inputs [k0, k1), k0 a multiple of 32.
 template <class Format, int R, int NP, int XK>
-HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, const std::uint8_t* scales, std::int64_t k0,
-                              std::int64_t k1, const float* const* x_rows, float* const* out_rows, bool resume) {
+HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, const std::uint8_t* scales,
+                              std::int64_t k0, std::int64_t k1, const float* const* x_rows, float* const* out_rows,
+                              bool resume) {
   constexpr int per_word = Format::per_word;
   constexpr int n = NP * parts;
   const Format format;
@@ -101,9 +103,8 @@ HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, c
   const std::int64_t panel_stride = v.panel_stride, word_stride = v.word_stride, scale_stride = v.scale_stride;
   const std::uint32_t* at = words + (k0 - v.origin) / per_word * word_stride;
   // part i of the n vectors: panel i / parts, vector i % parts
-  const auto load = [&](auto i) HWY_ATTR {
-    return load_word(at + i / parts * panel_stride + i % parts * vector_lanes);
-  };
+  const auto load = [&](auto i)
+                        HWY_ATTR { return load_word(at + i / parts * panel_stride + i % parts * vector_lanes); };
   f32v scale[n];
   const auto step = [&](auto j, std::int64_t k, const u32v(&word)[n]) HWY_ATTR {
     f32v w[n];
@@ -185,8 +186,8 @@ struct product_job {
 
 // One block of R rows and NP panels from panel `panel` on, whatever part of it is asked for.
 template <class Format, int R, int NP, int XK>
-HWY_INLINE void product_piece(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel, int row,
-                              std::int64_t k0, std::int64_t k1) {
+HWY_INLINE void product_piece(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel,
+                              int row, std::int64_t k0, std::int64_t k1) {
   const std::uint32_t* words = w.words + (panel - from_panel) * w.panel_stride;
   const std::uint8_t* scales = Format::scaled ? w.scales + (panel - from_panel) * w.scale_stride : nullptr;
   const std::int64_t o = panel * 16;
@@ -211,8 +212,8 @@ HWY_INLINE void product_piece(const product_job& job, const panel_view& w, std::
 
 // All rows of NP panels, in blocks of most_rows, ..., 2, 1.
 template <class Format, int NP, int XK, int R = most_rows>
-HWY_INLINE void product_rows(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel, int row,
-                             std::int64_t k0, std::int64_t k1) {
+HWY_INLINE void product_rows(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel,
+                             int row, std::int64_t k0, std::int64_t k1) {
   for (; row + R <= job.rows; row += R)
     product_piece<Format, R, NP, XK>(job, w, from_panel, panel, row, k0, k1);
   if constexpr (R > 1)
@@ -249,8 +250,10 @@ HWY_INLINE void decode_panels(const panel_view& w, std::int64_t panel, std::int6
   const Format format;
   for (int p = 0; p < NP; ++p)
     for (int part = 0; part < parts; ++part) {
-      const std::uint32_t* at = w.words + (panel + p) * w.panel_stride + k0 / per_word * w.word_stride + part * vector_lanes;
-      const std::uint8_t* scales = Format::scaled ? w.scales + (panel + p) * w.scale_stride + part * vector_lanes : nullptr;
+      const std::uint32_t* at =
+          w.words + (panel + p) * w.panel_stride + k0 / per_word * w.word_stride + part * vector_lanes;
+      const std::uint8_t* scales =
+          Format::scaled ? w.scales + (panel + p) * w.scale_stride + part * vector_lanes : nullptr;
       float* out = to + p * 16 + part * vector_lanes;
       f32v scale = hn::Zero(f32_tag());
       for (std::int64_t k = k0; k < k1; k += per_word, at += w.word_stride, out += NP * 16 * per_word) {
@@ -303,10 +306,14 @@ template <class Format> void product_of(const product_job& job) {
 
 HWY_INLINE void run_product(const product_job& job) {
   switch (job.w.format) {
-  case panel_format::f32: return product_of<decode_f32>(job);
-  case panel_format::bf16: return product_of<decode_bf16>(job);
-  case panel_format::fp8: return product_of<decode_fp8>(job);
-  case panel_format::fp4: return product_of<decode_fp4>(job);
+  case panel_format::f32:
+    return product_of<decode_f32>(job);
+  case panel_format::bf16:
+    return product_of<decode_bf16>(job);
+  case panel_format::fp8:
+    return product_of<decode_fp8>(job);
+  case panel_format::fp4:
+    return product_of<decode_fp4>(job);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cpu/products.hpp"
 
+#include "kernels/cpu/instruction_set.hpp"
 #include "kernels/cpu/targets.hpp"
 #include <algorithm>
 
@@ -92,13 +93,14 @@ HWY_EXPORT(target_name);
 void linear(const linear_args& a, std::int64_t first, std::int64_t last, int begin, int end) {
   HWY_DYNAMIC_DISPATCH(linear_rows)(a, first, last, begin, end);
 }
-void product(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x, float* const* out) {
+void product(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x,
+             float* const* out) {
   HWY_DYNAMIC_DISPATCH(product_rows_of)(w, first, last, rows, x, out);
 }
 void expert_inner(const expert_inner_job& job) {
   HWY_DYNAMIC_DISPATCH(inner_rows)(job);
 }
-const char* instruction_set() {
+std::string instruction_set() {
   return HWY_DYNAMIC_DISPATCH(target_name)();
 }
 } // namespace troupe::cpu

@@ -1,5 +1,5 @@
-// Matrix products and routed experts of the cpu device. The instruction set is chosen at run time; the bits are those of
-// kernels/reference with every one of them.
+// Matrix products and routed experts of the cpu device. The instruction set is chosen at run time; the bits are those
+// of kernels/reference with every one of them.
 #pragma once
 #include "kernels/cpu/panels.hpp"
 #include "kernels/ops.hpp"
@@ -11,8 +11,8 @@ namespace troupe::cpu {
 // Outputs [first, last) of rows [begin, end); a.w is a panel_weight.
 void linear(const linear_args& a, std::int64_t first, std::int64_t last, int begin, int end);
 
-// Rows of x (one routed row each) of one expert: inner[r][c] = act(w1 x, w3 x)[c] * weight[r], for channels [first, last).
-// first is a multiple of inner_step; last too, or the number of channels.
+// Rows of x (one routed row each) of one expert: inner[r][c] = act(w1 x, w3 x)[c] * weight[r], for channels [first,
+// last). first is a multiple of inner_step; last too, or the number of channels.
 constexpr std::int64_t inner_step = 64;
 struct expert_inner_job {
   const panel_expert* expert = nullptr;
@@ -28,9 +28,7 @@ struct expert_inner_job {
 void expert_inner(const expert_inner_job& job);
 
 // out[r][o] = w[o, :] . x[r] for outputs [first, last).
-void product(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x, float* const* out);
-
-// Name of the instruction set in use: "AVX3", "AVX2", "SSE4", "NEON", "SCALAR".
-const char* instruction_set();
+void product(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x,
+             float* const* out);
 
 } // namespace troupe::cpu

@@ -28,7 +28,9 @@ using u32v = hn::Vec<u32_tag>;
 constexpr int vector_lanes = static_cast<int>(hn::MaxLanes(f32_tag()));
 constexpr int parts = 16 / vector_lanes; // vectors of a panel
 
-HWY_INLINE f32v as_f32(u32v v) { return hn::BitCast(f32_tag(), v); }
+HWY_INLINE f32v as_f32(u32v v) {
+  return hn::BitCast(f32_tag(), v);
+}
 
 // f(0), f(1), ... f(n-1) with compile-time indices; never a loop in the output.
 template <class F, int... i> HWY_INLINE void unroll_sequence(F&& f, std::integer_sequence<int, i...>) {
@@ -43,8 +45,8 @@ HWY_INLINE f32v fused(f32v a, f32v b, f32v c) {
 #if HWY_TARGET == HWY_SCALAR
   return f32v(std::fma(a.raw, b.raw, c.raw));
 #elif HWY_TARGET == HWY_SSE4
-  // No fused instruction: in binary64 the product is exact; the sum is rounded to odd, so that rounding it once more, to
-  // binary32, gives the correctly rounded result (53 >= 24 + 2 bits).
+  // No fused instruction: in binary64 the product is exact; the sum is rounded to odd, so that rounding it once more,
+  // to binary32, gives the correctly rounded result (53 >= 24 + 2 bits).
   const auto half = [](__m128d a2, __m128d b2, __m128d c2) HWY_ATTR {
     const __m128d p = _mm_mul_pd(a2, b2), s = _mm_add_pd(p, c2);
     const __m128d t = _mm_sub_pd(s, p);
@@ -83,7 +85,9 @@ struct vector_lanes_policy {
   static HWY_INLINE f32 sqrt(f32 a) { return hn::Sqrt(a); }
   static HWY_INLINE i32 as_int(f32 a) { return hn::BitCast(i32_tag(), a); }
   static HWY_INLINE f32 as_float(i32 a) { return hn::BitCast(f32_tag(), a); }
-  static HWY_INLINE i32 round_int(f32 a) { return hn::Sub(as_int(hn::Add(a, set(12582912.0f))), as_int(set(12582912.0f))); }
+  static HWY_INLINE i32 round_int(f32 a) {
+    return hn::Sub(as_int(hn::Add(a, set(12582912.0f))), as_int(set(12582912.0f)));
+  }
   static HWY_INLINE f32 to_float(i32 a) { return hn::ConvertTo(f32_tag(), a); }
   static HWY_INLINE i32 add_int(i32 a, i32 b) { return hn::Add(a, b); }
   static HWY_INLINE i32 sub_int(i32 a, i32 b) { return hn::Sub(a, b); }

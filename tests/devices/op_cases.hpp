@@ -1,5 +1,6 @@
-// Random inputs of every operation, run on any device whose memory is the host's. A case is a function of (device, seed)
-// that returns all bytes the operation wrote; equal seeds give equal inputs, so results of two devices compare bit by bit.
+// Random inputs of every operation, run on any device whose memory is the host's. A case is a function of (device,
+// seed) that returns all bytes the operation wrote; equal seeds give equal inputs, so results of two devices compare
+// bit by bit.
 #pragma once
 #include "devices/device.hpp"
 #include "kernels/reference/records.hpp"
@@ -26,11 +27,16 @@ struct random_source {
   float unit() { return static_cast<float>(bits() >> 40) * 0x1p-23f - 1.0f; } // [-1, 1)
   float value() { // mostly ordinary, sometimes zero, tiny or large
     switch (below(32)) {
-    case 0: return 0.0f;
-    case 1: return -0.0f;
-    case 2: return unit() * 1e-30f;
-    case 3: return unit() * 300.0f;
-    default: return unit() * 2.0f;
+    case 0:
+      return 0.0f;
+    case 1:
+      return -0.0f;
+    case 2:
+      return unit() * 1e-30f;
+    case 3:
+      return unit() * 300.0f;
+    default:
+      return unit() * 2.0f;
     }
   }
   std::vector<float> values(std::int64_t n) {
@@ -73,7 +79,9 @@ struct random_weight {
       append(data, v);
     };
     switch (f) {
-    case weight_format::f32: floats(); break;
+    case weight_format::f32:
+      floats();
+      break;
     case weight_format::bf16:
       for (std::int64_t i = 0; i < rows * cols; ++i) {
         const float v = r.value();
@@ -108,12 +116,15 @@ struct random_weight {
     source.scale = scale;
   }
 };
-inline constexpr weight_format all_weight_formats[] = {weight_format::f32, weight_format::bf16, weight_format::fp8_block,
-                                                       weight_format::fp8_row, weight_format::mxfp4};
+inline constexpr weight_format all_weight_formats[] = {
+    weight_format::f32, weight_format::bf16, weight_format::fp8_block, weight_format::fp8_row, weight_format::mxfp4};
 
-template <class T> dev_ptr<T> at(std::vector<T>& v) { return dev_ptr<T>(v.data()); }
-template <class T> dev_ptr<const T> at(const std::vector<T>& v) { return dev_ptr<const T>(v.data()); }
-
+template <class T> dev_ptr<T> at(std::vector<T>& v) {
+  return dev_ptr<T>(v.data());
+}
+template <class T> dev_ptr<const T> at(const std::vector<T>& v) {
+  return dev_ptr<const T>(v.data());
+}
 
 // A step of a few sequences with a block table: what attention, the index and the caches read.
 struct random_step {
@@ -313,7 +324,8 @@ inline bytes run_index(device& d, std::uint64_t seed) {
   a.heads = heads;
   a.dim = dim;
   const int entries = 128 >> r.below(2);
-  a.keys = make_blocks(key_memory, r, r.below(4) == 0 ? kv_format::f32 : kv_format::fp4_ue8m0_32, dim, entries, step.blocks);
+  a.keys =
+      make_blocks(key_memory, r, r.below(4) == 0 ? kv_format::f32 : kv_format::fp4_ue8m0_32, dim, entries, step.blocks);
   std::vector<float> q = r.values(std::int64_t{step.rows} * heads * dim), weight = r.values(step.rows * heads);
   std::vector<std::int32_t> visible;
   for (const std::int32_t p : step.position)
@@ -329,7 +341,9 @@ inline bytes run_index(device& d, std::uint64_t seed) {
   const bytes computed = taken(scores);
   if (r.below(2) == 0) // many equal scores, both zeros and values that are not numbers
     for (float& v : scores)
-      v = r.below(9) == 0 ? v : r.below(9) == 0 ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(r.between(-2, 2)) * 0.5f;
+      v = r.below(9) == 0   ? v
+          : r.below(9) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                            : static_cast<float>(r.between(-2, 2)) * 0.5f;
   candidate_args c;
   c.first = a.first;
   c.count = a.count;
@@ -373,9 +387,11 @@ inline bytes run_trunk(device& d, std::uint64_t seed) {
   const auto n = std::int64_t{rows} * m;
   const random_weight fn(r, weight_format::f32, m * (m + 2), m * hidden);
   const auto packed = d.pack(fn.source);
-  std::vector<float> trunk = r.values(n * hidden), scale = r.values(3), base = r.values(m * (m + 2)), y = r.values(std::int64_t{rows} * hidden);
+  std::vector<float> trunk = r.values(n * hidden), scale = r.values(3), base = r.values(m * (m + 2)),
+                     y = r.values(std::int64_t{rows} * hidden);
   std::vector<float> pre(static_cast<std::size_t>(n)), post(pre), comb(static_cast<std::size_t>(n * m));
-  std::vector<float> x(static_cast<std::size_t>(rows * hidden)), mean(static_cast<std::size_t>(rows * (hidden + 3)), 1.0f);
+  std::vector<float> x(static_cast<std::size_t>(rows * hidden)),
+      mean(static_cast<std::size_t>(rows * (hidden + 3)), 1.0f);
   const auto s = d.make_stream();
   hc_mixes_args a;
   a.trunk = at(std::as_const(trunk));
@@ -429,7 +445,8 @@ inline bytes run_trunk(device& d, std::uint64_t seed) {
   const std::vector<float> expanded = trunk;
   d.ops().engram_gate(*s, t);
   bytes b = taken(pre);
-  for (const std::vector<float>* v : std::initializer_list<const std::vector<float>*>{&post, &comb, &x, &expanded, &mean, &trunk})
+  for (const std::vector<float>* v :
+       std::initializer_list<const std::vector<float>*>{&post, &comb, &x, &expanded, &mean, &trunk})
     append(b, *v);
   return b;
 }
@@ -468,10 +485,17 @@ inline bytes run_rows(device& d, std::uint64_t seed) {
     std::vector<float> x = r.values(std::int64_t{rows} * cols), out(x.size());
     for (float& v : x) // the whole range of the format and of its scales
       switch (r.below(64)) {
-      case 0: v = std::numeric_limits<float>::quiet_NaN(); break;
-      case 1: v = r.unit() * 1e38f; break;
-      case 2: v = bits_float(static_cast<std::uint32_t>(r.bits())); break;
-      default: break;
+      case 0:
+        v = std::numeric_limits<float>::quiet_NaN();
+        break;
+      case 1:
+        v = r.unit() * 1e38f;
+        break;
+      case 2:
+        v = bits_float(static_cast<std::uint32_t>(r.bits()));
+        break;
+      default:
+        break;
       }
     round_args a;
     a.x = at(std::as_const(x));
@@ -504,7 +528,8 @@ inline bytes run_rows(device& d, std::uint64_t seed) {
   }
   {
     const int k = r.between(1, 6), wide = odd + 5;
-    std::vector<float> shared = r.values(std::int64_t{rows} * odd), y = r.values(std::int64_t{rows} * k * odd), out(shared.size());
+    std::vector<float> shared = r.values(std::int64_t{rows} * odd), y = r.values(std::int64_t{rows} * k * odd),
+                       out(shared.size());
     combine_args a;
     a.shared = at(std::as_const(shared));
     a.y = at(std::as_const(y));
@@ -547,7 +572,8 @@ inline bytes run_rows(device& d, std::uint64_t seed) {
 
 inline bytes run_route(device& d, std::uint64_t seed) {
   random_source r(seed);
-  const int rows = r.below(2) == 0 ? 1 : r.between(2, 60), experts = r.between(1, 400), k = r.between(1, std::min(experts, 8));
+  const int rows = r.below(2) == 0 ? 1 : r.between(2, 60), experts = r.between(1, 400),
+            k = r.between(1, std::min(experts, 8));
   std::vector<float> logits = r.values(std::int64_t{rows} * experts), bias = r.values(experts);
   if (r.below(2) == 0) // planted ties
     for (float& v : logits)
@@ -581,7 +607,8 @@ inline bytes run_caches(device& d, std::uint64_t seed) {
   const kv_format f = all_kv_formats[r.below(4)];
   const auto s = d.make_stream();
   std::vector<float> x = r.values(std::int64_t{step.rows} * dim), kg = r.values(std::int64_t{step.rows} * 2 * dim);
-  bytes records(static_cast<std::size_t>(step.rows * record_bytes(f, dim))), ring_memory, pending_memory, block_memory, b;
+  bytes records(static_cast<std::size_t>(step.rows * record_bytes(f, dim))), ring_memory, pending_memory, block_memory,
+      b;
   encode_args a;
   a.x = at(std::as_const(x));
   a.rows = step.rows;
@@ -629,7 +656,8 @@ inline bytes run_tables(device& d, std::uint64_t seed) {
   const random_step step(r, 30, 20, 200);
   const auto s = d.make_stream();
   bytes b;
-  const int cols = 32 * r.between(1, 4), table_rows = r.between(1, 90), streams = r.between(1, 4), heads = r.between(1, 3);
+  const int cols = 32 * r.between(1, 4), table_rows = r.between(1, 90), streams = r.between(1, 4),
+            heads = r.between(1, 3);
   const random_weight w(r, r.below(2) == 0 ? weight_format::fp8_row : weight_format::bf16, table_rows, cols);
   const auto table = d.pack_table(w.source);
   std::vector<std::int32_t> ids, history, token_map;
@@ -646,7 +674,8 @@ inline bytes run_tables(device& d, std::uint64_t seed) {
     primes.push_back(r.between(1, table_rows));
     offsets.push_back(table_rows - primes.back());
   }
-  std::vector<float> out(static_cast<std::size_t>(step.rows * streams * cols)), rows_out(rows.size() * static_cast<std::size_t>(cols));
+  std::vector<float> out(static_cast<std::size_t>(step.rows * streams * cols)),
+      rows_out(rows.size() * static_cast<std::size_t>(cols));
   embed_args a;
   a.table = table.get();
   a.ids = at(std::as_const(ids));
@@ -685,9 +714,9 @@ struct op_case {
   int seeds;
 };
 inline constexpr op_case all_op_cases[] = {
-    {"linear", run_linear, 150},  {"experts", run_experts, 60}, {"attention", run_attention, 60},
-    {"index", run_index, 40},     {"trunk", run_trunk, 40},     {"rows", run_rows, 40},
-    {"route", run_route, 40},     {"caches", run_caches, 40},   {"tables", run_tables, 20},
+    {"linear", run_linear, 150}, {"experts", run_experts, 60}, {"attention", run_attention, 60},
+    {"index", run_index, 40},    {"trunk", run_trunk, 40},     {"rows", run_rows, 40},
+    {"route", run_route, 40},    {"caches", run_caches, 40},   {"tables", run_tables, 20},
 };
 
 } // namespace troupe::test
