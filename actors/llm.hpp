@@ -8,6 +8,7 @@
 // Thread-safe: any thread may submit; events of one request come in order, on an engine thread.
 #pragma once
 #include "runtime/base/result.hpp"
+#include "runtime/request/result_line.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include <cstdint>
 #include <functional>
@@ -46,30 +47,6 @@ struct generation_request {
   bool raw = false;
   std::vector<std::int32_t> logit_rows; // positions whose fp32 logits are wanted
   bool seed_from_id = false;            // batch and baseline: derive seq_seed from (seed, id) when params give none
-};
-
-struct generation_usage {
-  std::int64_t steps = 0, drafted = 0, accepted = 0, attempts = 1, preemptions = 0;
-  double ttft_ms = 0, total_ms = 0;
-};
-
-// One branch's result; what the result line of cli.md prints.
-struct generation_result {
-  std::string id;
-  int index = 0; // branch
-  std::string text;
-  std::vector<std::int32_t> token_ids;
-  std::string finish_reason; // stop | length | abort | error
-  std::string stop_text;     // the stop string that matched
-  std::optional<std::int32_t> stop_id;
-  int prompt_tokens = 0, cached_tokens = 0;
-  std::vector<float> logprobs;
-  std::vector<std::vector<std::pair<std::int32_t, float>>> top_logprobs;
-  std::vector<float> prompt_logprobs;
-  std::vector<float> logits; // rows of logit_rows, each vocab_size long
-  std::uint64_t seq_seed = 0;
-  std::optional<error> failure; // set when finish_reason is error
-  generation_usage usage;
 };
 
 // Text that became visible, or the end of a branch (exactly one per branch).

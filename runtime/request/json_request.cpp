@@ -1,0 +1,346 @@
+#include "runtime/request/json_request.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+using nlohmann::json;
+
+// Thrown inside this file only: the readers below stop at the first fault.
+struct fault {
+  error what;
+};
+
+std::string shown(const json& v) {
+  std::string text = v.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr std::size_t longest = 60;
+  if (text.size() > longest) {
+    std::size_t cut = longest;
+    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) // not inside a UTF-8 sequence
+      --cut;
+    text = text.substr(0, cut) + "...";
+  }
+  return text;
+}
+
+[[noreturn]] void fail(const char* code, std::string message) {
+  throw fault{{code, std::move(message)}};
+}
+[[noreturn]] void wrong_type(const std::string& key, const json& v, const std::string& wanted) {
+  fail("invalid_params", key + " = " + shown(v) + " has the wrong type: " + wanted + " is expected");
+}
+[[noreturn]] void out_of_range(const std::string& key, const json& v, const std::string& legal) {
+  fail("invalid_params", key + " = " + shown(v) + " is out of range: " + legal);
+}
+
+constexpr int deepest = 64; // a JSON schema in so_args nests; printing and destroying a document recurse
+
+// First pass over a line: nesting and duplicate keys, of which a document would silently keep one.
+struct shape_check : nlohmann::json_sax<json> {
+  std::vector<std::set<std::string>> keys; // of the open objects
+  std::string twice;
+  int depth = 0;
+  bool too_deep = false;
+
+  bool open() {
+    too_deep = ++depth > deepest;
+    return !too_deep;
+  }
+  bool close() {
+    --depth;
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override {
+    keys.emplace_back();
+    return open();
+  }
+  bool key(string_t& k) override {
+    if (!keys.back().insert(k).second)
+      twice = k;
+    return twice.empty();
+  }
+  bool end_object() override {
+    keys.pop_back();
+    return close();
+  }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+};
+
+json parse_json(std::string_view text) {
+  shape_check shape;
+  json::sax_parse(text, &shape);
+  if (shape.too_deep)
+    fail("invalid_json", "not a JSON object of this format: nested deeper than " + std::to_string(deepest));
+  if (!shape.twice.empty())
+    fail("invalid_json", "key " + json(shape.twice).dump() + " occurs twice in one object");
+  json doc;
+  try {
+    doc = json::parse(text);
+  } catch (const json::exception& e) {
+    std::string why = e.what(); // "[json.exception.parse_error.101] parse error at line ...": keep what follows the tag
+    if (const std::size_t end = why.find("] "); end != std::string::npos)
+      why.erase(0, end + 2);
+    fail("invalid_json", "not a JSON object: " + why);
+  }
+  if (!doc.is_object())
+    fail("invalid_json", "not a JSON object: the line holds " + shown(doc));
+  return doc;
+}
+
+void only_keys(const json& object, const std::string& where, std::initializer_list<const char*> legal) {
+  for (const auto& [key, value] : object.items())
+    if (std::none_of(legal.begin(), legal.end(), [&k = key](const char* l) { return k == l; })) {
+      std::string list;
+      for (const char* l : legal)
+        list += (list.empty() ? "" : ", ") + std::string{l};
+      fail("invalid_request", "unknown key " + json(key).dump() + where + "; known keys: " + list);
+    }
+}
+
+float to_float(const std::string& key, const json& v) {
+  if (!v.is_number())
+    wrong_type(key, v, "a number");
+  const double d = v.get<double>();
+  if (!(std::fabs(d) <= static_cast<double>(std::numeric_limits<float>::max())))
+    out_of_range(key, v, "the number must fit into binary32");
+  return static_cast<float>(d); // the one rounding
+}
+
+std::int32_t to_int(const std::string& key, const json& v) {
+  if (!v.is_number_integer())
+    wrong_type(key, v, "an integer");
+  constexpr std::int64_t low = std::numeric_limits<std::int32_t>::min(),
+                         high = std::numeric_limits<std::int32_t>::max();
+  if ((v.is_number_unsigned() && v.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) ||
+      v.get<std::int64_t>() < low)
+    out_of_range(key, v, "an integer of 32 bits");
+  return v.get<std::int32_t>();
+}
+
+bool to_bool(const std::string& key, const json& v) {
+  if (!v.is_boolean())
+    wrong_type(key, v, "true or false");
+  return v.get<bool>();
+}
+
+std::string to_text(const std::string& key, const json& v) {
+  if (!v.is_string())
+    wrong_type(key, v, "a string");
+  return v.get<std::string>();
+}
+
+std::vector<std::int32_t> to_ints(const std::string& key, const json& v) {
+  if (!v.is_array())
+    wrong_type(key, v, "a list of integers");
+  std::vector<std::int32_t> out;
+  out.reserve(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i)
+    out.push_back(to_int(key + '[' + std::to_string(i) + ']', v[i]));
+  return out;
+}
+
+std::vector<std::string> to_texts(const std::string& key, const json& v) {
+  if (v.is_string())
+    return {v.get<std::string>()};
+  if (!v.is_array())
+    wrong_type(key, v, "a string or a list of strings");
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < v.size(); ++i)
+    out.push_back(to_text(key + '[' + std::to_string(i) + ']', v[i]));
+  return out;
+}
+
+std::uint64_t to_seed(const json& v) {
+  if (!v.is_number())
+    wrong_type("seq_seed", v, "an integer");
+  if (!v.is_number_unsigned()) // negative, a fraction, or beyond 64 bits
+    out_of_range("seq_seed", v, "an integer from 0 to 18446744073709551615");
+  return v.get<std::uint64_t>();
+}
+
+// {"id": bias}
+std::vector<std::pair<std::int32_t, float>> to_bias(const json& v) {
+  if (!v.is_object())
+    wrong_type("logit_bias", v, "an object of token id: number");
+  std::vector<std::pair<std::int32_t, float>> out;
+  for (const auto& [key, value] : v.items()) {
+    std::int32_t id = 0;
+    const auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (status != std::errc{} || end != key.data() + key.size())
+      fail("invalid_params", "logit_bias: key " + json(key).dump() + " is no token id");
+    out.emplace_back(id, to_float("logit_bias[" + key + ']', value));
+  }
+  std::sort(out.begin(), out.end()); // the order of an object's keys means nothing
+  return out;
+}
+
+structured_output_args to_structured(const json& v) {
+  if (!v.is_object())
+    wrong_type("so_args", v, "an object");
+  only_keys(v, " in so_args", {"schema_type", "schema", "trigger_token_ids", "bound_token_id"});
+  structured_output_args a;
+  if (v.contains("schema_type"))
+    a.schema_type = to_text("so_args.schema_type", v["schema_type"]);
+  if (v.contains("schema")) // a JSON schema may be given as an object
+    a.schema = v["schema"].is_string() ? v["schema"].get<std::string>() : v["schema"].dump();
+  if (v.contains("trigger_token_ids"))
+    a.trigger_token_ids = to_ints("so_args.trigger_token_ids", v["trigger_token_ids"]);
+  if (v.contains("bound_token_id"))
+    a.bound_token_id = to_int("so_args.bound_token_id", v["bound_token_id"]);
+  return a;
+}
+
+sampling_params to_params(const json& v, std::int32_t vocab_size) {
+  if (!v.is_object())
+    wrong_type("params", v, "an object");
+  only_keys(v, " in params",
+            {"temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "ignore_eos", "stop",
+             "stop_token_ids", "n", "logprobs", "top_logprobs", "prompt_logprobs", "logprobs_mode", "seq_seed",
+             "so_args", "golden_token_ids", "logit_bias"});
+  sampling_params p;
+  for (const auto& [key, value] : v.items()) {
+    if (value.is_null() && (key == "seq_seed" || key == "so_args" || key == "golden_token_ids" || key == "stop" ||
+                            key == "stop_token_ids" || key == "logit_bias"))
+      continue; // "none", which is the default
+    if (key == "temperature")
+      p.temperature = to_float(key, value);
+    else if (key == "top_p")
+      p.top_p = to_float(key, value);
+    else if (key == "top_k")
+      p.top_k = to_int(key, value);
+    else if (key == "min_p")
+      p.min_p = to_float(key, value);
+    else if (key == "max_tokens")
+      p.max_tokens = to_int(key, value);
+    else if (key == "min_tokens")
+      p.min_tokens = to_int(key, value);
+    else if (key == "ignore_eos")
+      p.ignore_eos = to_bool(key, value);
+    else if (key == "stop")
+      p.stop = to_texts(key, value);
+    else if (key == "stop_token_ids")
+      p.stop_token_ids = to_ints(key, value);
+    else if (key == "n")
+      p.n = to_int(key, value);
+    else if (key == "logprobs")
+      p.logprobs = to_bool(key, value);
+    else if (key == "top_logprobs")
+      p.top_logprobs = to_int(key, value);
+    else if (key == "prompt_logprobs")
+      p.prompt_logprobs = to_bool(key, value);
+    else if (key == "logprobs_mode") {
+      const std::string mode = to_text(key, value);
+      if (mode != "raw" && mode != "processed")
+        out_of_range(key, value, "raw or processed");
+      p.logprobs_mode = mode == "raw" ? logprobs_source::raw : logprobs_source::processed;
+    } else if (key == "seq_seed")
+      p.seq_seed = to_seed(value);
+    else if (key == "so_args")
+      p.so_args = to_structured(value);
+    else if (key == "golden_token_ids")
+      p.golden_token_ids = to_ints(key, value);
+    else if (key == "logit_bias")
+      p.logit_bias = to_bias(value);
+  }
+  if (const status s = check_sampling_params(p, vocab_size); !s)
+    throw fault{s.failure()};
+  return p;
+}
+
+std::vector<chat_message> to_messages(const json& v) {
+  if (!v.is_array())
+    wrong_type("messages", v, "a list of {role, content}");
+  if (v.empty())
+    fail("invalid_request", "messages = [] is out of range: at least one message");
+  std::vector<chat_message> out;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const std::string at = "messages[" + std::to_string(i) + ']';
+    if (!v[i].is_object())
+      wrong_type(at, v[i], "an object {role, content}");
+    only_keys(v[i], " in " + at, {"role", "content"});
+    if (!v[i].contains("role") || !v[i].contains("content"))
+      fail("invalid_request", at + ": role and content are both needed");
+    chat_message m{to_text(at + ".role", v[i]["role"]), to_text(at + ".content", v[i]["content"])};
+    if (m.role != "system" && m.role != "user" && m.role != "assistant")
+      out_of_range(at + ".role", v[i]["role"], "system, user or assistant");
+    out.push_back(std::move(m));
+  }
+  return out;
+}
+
+json_request to_request(const json& v, std::int32_t vocab_size) {
+  only_keys(v, "", {"id", "prompt", "prompt_ids", "messages", "params", "rows"});
+  if (v.contains("prompt") + v.contains("prompt_ids") + v.contains("messages") != 1)
+    fail("invalid_request", "exactly one of prompt, prompt_ids and messages is needed");
+  json_request r;
+  if (v.contains("prompt"))
+    r.prompt = to_text("prompt", v["prompt"]);
+  if (v.contains("prompt_ids")) {
+    r.prompt_ids = to_ints("prompt_ids", v["prompt_ids"]);
+    if (r.prompt_ids->empty())
+      fail("invalid_request", "prompt_ids = [] is out of range: at least one token id");
+    for (std::size_t i = 0; i < r.prompt_ids->size(); ++i)
+      if (const std::int32_t id = (*r.prompt_ids)[i]; id < 0 || (vocab_size > 0 && id >= vocab_size))
+        fail("invalid_request", "prompt_ids[" + std::to_string(i) + "] = " + std::to_string(id) + " is out of range: " +
+                                    (vocab_size > 0 ? "token ids are 0.." + std::to_string(vocab_size - 1)
+                                                    : "token ids are not negative"));
+  }
+  if (v.contains("messages"))
+    r.messages = to_messages(v["messages"]);
+  if (v.contains("params"))
+    r.params = to_params(v["params"], vocab_size);
+  if (v.contains("rows")) {
+    r.rows = to_ints("rows", v["rows"]);
+    for (std::size_t i = 0; i < r.rows.size(); ++i)
+      if (r.rows[i] < 0)
+        fail("invalid_request", "rows[" + std::to_string(i) + "] = " + std::to_string(r.rows[i]) +
+                                    " is out of range: positions count from 0");
+  }
+  return r;
+}
+
+} // namespace
+
+parsed_line parse_request_line(std::string_view line, std::int64_t number, std::int32_t vocab_size) {
+  parsed_line out{std::nullopt, error{}};
+  try {
+    const json v = parse_json(line);
+    if (!v.contains("id")) {
+      out.id = std::to_string(number);
+    } else {
+      std::string id = to_text("id", v["id"]);
+      if (id.empty())
+        fail("invalid_request", "id = \"\" is out of range: at least one character");
+      out.id = std::move(id);
+    }
+    out.request = to_request(v, vocab_size);
+  } catch (const fault& f) {
+    out.request = f.what;
+  }
+  return out;
+}
+
+result<sampling_params> parse_sampling_params(std::string_view text, std::int32_t vocab_size) {
+  try {
+    return to_params(parse_json(text), vocab_size);
+  } catch (const fault& f) {
+    return f.what;
+  }
+}
+
+} // namespace troupe

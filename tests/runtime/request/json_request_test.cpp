@@ -1,0 +1,154 @@
+#include "runtime/request/json_request.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+// Parses a good line.
+json_request good(const std::string& line) {
+  parsed_line p = parse_request_line(line, 3, 1000);
+  BOOST_REQUIRE_MESSAGE(p.request, line << ": " << (p.request ? "" : p.request.failure().message));
+  return *p.request;
+}
+
+void bad(const std::string& line, const std::string& code, const std::string& message_part) {
+  const parsed_line p = parse_request_line(line, 3, 1000);
+  BOOST_REQUIRE_MESSAGE(!p.request, line);
+  BOOST_TEST(p.request.failure().code == code, line << ": " << p.request.failure().code);
+  BOOST_TEST(p.request.failure().message.find(message_part) != std::string::npos,
+             line << ": " << p.request.failure().message);
+}
+
+void bad_params(const std::string& params, const std::string& code, const std::string& message_part) {
+  bad("{\"id\":\"a\",\"prompt\":\"x\",\"params\":" + params + "}", code, message_part);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(request_json)
+
+BOOST_AUTO_TEST_CASE(reads_all_parameters) {
+  const json_request r =
+      good(R"({"id":"r1","prompt":"hi","rows":[4,0],"params":{"temperature":0.7,"top_p":0.9,"top_k":40,
+    "min_p":0.05,"max_tokens":7,"min_tokens":2,"ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5],"n":3,
+    "logprobs":false,"top_logprobs":4,"prompt_logprobs":true,"logprobs_mode":"processed","seq_seed":18446744073709551615,
+    "golden_token_ids":[9,8],"logit_bias":{"12":-1.5,"3":2}}})");
+  sampling_params p;
+  p.temperature = 0.7f;
+  p.top_p = 0.9f;
+  p.top_k = 40;
+  p.min_p = 0.05f;
+  p.max_tokens = 7;
+  p.min_tokens = 2;
+  p.ignore_eos = true;
+  p.stop = {"a", "b"};
+  p.stop_token_ids = {5};
+  p.n = 3;
+  p.logprobs = false;
+  p.top_logprobs = 4;
+  p.prompt_logprobs = true;
+  p.logprobs_mode = logprobs_source::processed;
+  p.seq_seed = ~0ull;
+  p.golden_token_ids = {9, 8};
+  p.logit_bias = {{3, 2.0f}, {12, -1.5f}};
+  BOOST_TEST((r.params == p));
+  BOOST_TEST(*r.prompt == "hi");
+  BOOST_TEST(!r.prompt_ids.has_value());
+  BOOST_TEST(r.rows == (std::vector<std::int32_t>{4, 0}));
+}
+
+BOOST_AUTO_TEST_CASE(forms_of_prompt_and_id) {
+  BOOST_TEST((good(R"({"prompt":"x"})").params == sampling_params{}));
+  BOOST_TEST(*parse_request_line(R"({"prompt":"x"})", 12).id == "12");
+  BOOST_TEST(*parse_request_line(R"({"prompt":"x","id":"q"})", 12).id == "q");
+  BOOST_TEST(*good(R"({"prompt_ids":[0,999]})").prompt_ids == (std::vector<std::int32_t>{0, 999}));
+  const auto m = *good(R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":""}]})").messages;
+  BOOST_TEST((m == std::vector<chat_message>{{"system", "s"}, {"user", ""}}));
+  BOOST_TEST(*good(R"({"prompt":""})").prompt == "");
+  BOOST_TEST((good(R"({"prompt":"x","params":{"stop":"one"}})").params.stop == std::vector<std::string>{"one"}));
+  BOOST_TEST(
+      (good(R"({"prompt":"x","params":{"seq_seed":null,"stop":null,"so_args":null}})").params == sampling_params{}));
+  bad(R"({})", "invalid_request", "exactly one of prompt, prompt_ids and messages");
+  bad(R"({"prompt":"x","prompt_ids":[1]})", "invalid_request", "exactly one of");
+  bad(R"({"prompt_ids":[]})", "invalid_request", "prompt_ids = []");
+  bad(R"({"prompt_ids":[1,1000]})", "invalid_request", "prompt_ids[1] = 1000 is out of range: token ids are 0..999");
+  bad(R"({"prompt_ids":[1,-1]})", "invalid_request", "prompt_ids[1] = -1");
+  bad(R"({"prompt_ids":[1.5]})", "invalid_params", "prompt_ids[0] = 1.5 has the wrong type");
+  bad(R"({"prompt":5})", "invalid_params", "prompt = 5 has the wrong type: a string");
+  bad(R"({"messages":[]})", "invalid_request", "messages = []");
+  bad(R"({"messages":[{"role":"robot","content":"s"}]})", "invalid_params",
+      "messages[0].role = \"robot\" is out of range");
+  bad(R"({"messages":[{"role":"user"}]})", "invalid_request", "messages[0]");
+  bad(R"({"prompt":"x","rows":[-1]})", "invalid_request", "rows[0] = -1");
+}
+
+BOOST_AUTO_TEST_CASE(faults_name_key_and_value) {
+  bad_params(R"({"temprature":1})", "invalid_request",
+             "unknown key \"temprature\" in params; known keys: temperature,");
+  bad(R"({"prompt":"x","parms":{}})", "invalid_request", "unknown key \"parms\"");
+  bad_params(R"({"temperature":"hot"})", "invalid_params", "temperature = \"hot\" has the wrong type: a number");
+  bad_params(R"({"temperature":true})", "invalid_params", "temperature = true has the wrong type");
+  bad_params(R"({"temperature":null})", "invalid_params", "temperature = null has the wrong type");
+  bad_params(R"({"temperature":-1})", "invalid_params", "temperature = -1 is out of range");
+  bad_params(R"({"temperature":1e39})", "invalid_params", "temperature = 1e+39 is out of range");
+  bad_params(R"({"top_p":0})", "invalid_params", "top_p = 0 is out of range: above 0, at most 1");
+  bad_params(R"({"top_p":1e-60})", "invalid_params", "top_p = 0 is out of range");
+  bad_params(R"({"top_k":1.0})", "invalid_params", "top_k = 1.0 has the wrong type: an integer");
+  bad_params(R"({"max_tokens":4294967296})", "invalid_params", "max_tokens = 4294967296 is out of range");
+  bad_params(R"({"max_tokens":-9223372036854775808})", "invalid_params", "max_tokens");
+  bad_params(R"({"max_tokens":18446744073709551615})", "invalid_params", "max_tokens");
+  bad_params(R"({"max_tokens":0})", "invalid_params", "max_tokens = 0");
+  bad_params(R"({"seq_seed":-1})", "invalid_params", "seq_seed = -1 is out of range");
+  bad_params(R"({"seq_seed":18446744073709551616})", "invalid_params", "seq_seed");
+  bad_params(R"({"seq_seed":1.5})", "invalid_params", "seq_seed = 1.5");
+  bad_params(R"({"seq_seed":"7"})", "invalid_params", "seq_seed = \"7\" has the wrong type");
+  bad_params(R"({"logprobs":1})", "invalid_params", "logprobs = 1 has the wrong type: true or false");
+  bad_params(R"({"logprobs_mode":"cooked"})", "invalid_params",
+             "logprobs_mode = \"cooked\" is out of range: raw or processed");
+  bad_params(R"({"stop":[1]})", "invalid_params", "stop[0] = 1 has the wrong type");
+  bad_params(R"({"stop":""})", "invalid_params", "stop = \"\" is out of range");
+  bad_params(R"({"stop_token_ids":[1,1000]})", "invalid_params",
+             "stop_token_ids = 1000 is out of range: token ids are 0..999");
+  bad_params(R"({"logit_bias":{"x":1}})", "invalid_params", "logit_bias: key \"x\" is no token id");
+  bad_params(R"({"logit_bias":{"1":"y"}})", "invalid_params", "logit_bias[1] = \"y\" has the wrong type");
+  bad_params(R"({"logit_bias":[1]})", "invalid_params", "logit_bias = [1] has the wrong type");
+  bad_params(R"({"logit_bias":{"01":1,"1":2}})", "invalid_params", "twice");
+  bad_params(R"({"so_args":{"schema_type":"json","schema":{}}})", "unsupported",
+             "structured output is not part of this build");
+  bad_params(R"({"so_args":{"type":"json"}})", "invalid_request", "unknown key \"type\" in so_args");
+  bad_params(R"([])", "invalid_params", "params = [] has the wrong type");
+}
+
+BOOST_AUTO_TEST_CASE(a_bad_line_keeps_a_good_id) {
+  BOOST_TEST(*parse_request_line(R"({"id":"a","prompt":"x","params":{"top_p":7}})", 5).id == "a");
+  BOOST_TEST(*parse_request_line(R"({"params":{}})", 5).id == "5");
+  BOOST_TEST(!parse_request_line(R"({"id":7,"prompt":"x"})", 5).id.has_value());
+  BOOST_TEST(!parse_request_line(R"({"id":"","prompt":"x"})", 5).id.has_value());
+  BOOST_TEST(!parse_request_line("nonsense", 5).id.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(broken_json_is_one_clear_error) {
+  bad("", "invalid_json", "not a JSON object");
+  bad("{\"prompt\":", "invalid_json", "parse error");
+  bad("[1]", "invalid_json", "the line holds [1]");
+  bad("{\"prompt\":\"\xff\"}", "invalid_json", "UTF-8");
+  bad(R"({"prompt":"x","prompt":"y"})", "invalid_json", "key \"prompt\" occurs twice");
+  bad(R"({"prompt":"x","params":{"n":1,"n":2}})", "invalid_json", "key \"n\" occurs twice");
+  bad(std::string(50, '['), "invalid_json", "parse error");
+  bad(std::string(100000, '[') + std::string(100000, ']'), "invalid_json", "nested deeper than 64");
+  std::string deep;
+  for (int i = 0; i < 100000; ++i)
+    deep += "{\"a\":";
+  bad(deep + "1" + std::string(100000, '}'), "invalid_json", "nested deeper than 64");
+  bad(R"({"prompt":"x"} trailing)", "invalid_json", "parse error");
+}
+
+BOOST_AUTO_TEST_CASE(params_alone) {
+  BOOST_TEST(parse_sampling_params(R"({"top_k":3})")->top_k == 3);
+  BOOST_TEST(parse_sampling_params(R"({"top_k":0})").failure().code == "invalid_params");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
