@@ -1,0 +1,201 @@
+#include "cli/engine_settings.hpp"
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+using kind = engine_option::kind;
+
+constexpr std::array table{
+    engine_option{"model", kind::text, "DIR", "DEEPINFER_HF_MODEL_DIR", "model folder (default: the embedded model)"},
+    engine_option{"device", kind::text, "NAME", nullptr, "cpu (default) or reference"},
+    engine_option{"threads", kind::number, "N", nullptr, "compute threads (default 0: one for each core)"},
+    engine_option{"max-num-seqs", kind::number, "N", nullptr, "running sequences per engine (default 64)"},
+    engine_option{"max-num-batched-tokens", kind::number, "N", nullptr, "rows of one step per engine (default 512)"},
+    engine_option{"max-model-len", kind::number, "N", nullptr, "tokens of prompt and output (default 0: as the model allows)"},
+    engine_option{"chunked-prefill", kind::toggle, "", nullptr, "cut long prompts into the rows of several steps (default on)"},
+    engine_option{"async", kind::toggle, "", "DEEPINFER_ZERO_OVERHEAD_SCHEDULING", "plan a step while the one before it runs (only off)"},
+    engine_option{"nextn", kind::number, "K", "DEEPINFER_USE_NEXTN_DECODE", "drafted tokens per step (only 0: no speculation)"},
+    engine_option{"verify", kind::text, "RULE", nullptr, "how drafts are accepted (only coupled)"},
+    engine_option{"varlen", kind::toggle, "", "DEEPINFER_ENABLE_MTP_VARLEN", "verification lengths by confidence (only off)"},
+    engine_option{"seed", kind::number, "S", nullptr, "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
+    engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "prefill truncation (only off)"},
+    engine_option{"yoco-keep", kind::number, "N", "DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "rows that truncation keeps (none while --yoco is off)"},
+    engine_option{"prefix-cache", kind::toggle, "", nullptr, "share the caches of equal prompt starts (only off)"},
+    engine_option{"kv-blocks", kind::number, "N", nullptr, "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
+    engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
+    engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
+    engine_option{"roundings", kind::text, "SET", nullptr, "serving (default), model or off: roundings of activations"},
+};
+
+template <class T> T number_of(const sourced_value& v, T low, T high) {
+  T n{};
+  const char* end = v.value.data() + v.value.size();
+  const auto [rest, fault] = std::from_chars(v.value.data(), end, n);
+  if (fault != std::errc() || rest != end || n < low || n > high)
+    throw config_error(v.source, v.key, v.value, "this is not a whole number in the legal range",
+                       "give a number from " + std::to_string(low) + " to " + std::to_string(high));
+  return n;
+}
+
+// Environment variables count as false in four spellings (engine.md §3.2); files and flags give true or false.
+bool truth_of(const sourced_value& v) {
+  if (v.source == "environment")
+    return !(v.value.empty() || v.value == "0" || v.value == "false" || v.value == "False");
+  return v.value == "true";
+}
+
+[[noreturn]] void refuse(const sourced_value& v, const std::string& why, const std::string& remedy) {
+  throw config_error(v.source, v.key, v.value, why, remedy);
+}
+
+void set_device(engine_options& o, const sourced_value& v) {
+  if (v.value.starts_with("cuda"))
+    refuse(v, "this build has no such device; it has cpu and reference", "use cpu, or leave the option out");
+  if (v.value != "cpu" && v.value != "reference")
+    refuse(v, "there is no device of this name", "use cpu or reference");
+  o.device = v.value;
+}
+
+void set_roundings(engine_options& o, const sourced_value& v) {
+  if (v.value != "serving" && v.value != "model" && v.value != "off")
+    refuse(v, "there is no such set of roundings", "use serving, model or off");
+  o.roundings = v.value;
+}
+
+// Options that this version has for one value only. Their other values would change speed or bytes, so they are refused
+// by name instead of being ignored.
+void check_fixed(const std::string& name, const sourced_value& v) {
+  if (name == "nextn" && number_of(v, 0, 1024) != 0)
+    refuse(v, "every verification plan has length 0 in this version, so only 0 drafted tokens are supported", "use 0, or leave the option out");
+  if (name == "verify" && v.value != "coupled")
+    refuse(v, "only coupled is supported: drafts are accepted by comparing tokens, never by chance", "use coupled, or leave the option out");
+  if (name == "yoco" && v.value != "off")
+    refuse(v, "only off is supported: this version computes every row of a prompt", "use off, or leave the option out");
+  if (name == "yoco-keep")
+    refuse(v, "this has no effect, because prefill truncation is off in this version", "leave the option out");
+  const bool wanted = (name == "varlen" || name == "async" || name == "prefix-cache") && truth_of(v);
+  if (name == "varlen" && wanted)
+    refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens", "leave the option out");
+  if (name == "async" && wanted)
+    refuse(v, "this has no effect: this version plans a step after the one before it has ended", "leave the option out");
+  if (name == "prefix-cache" && wanted)
+    refuse(v, "this has no effect: this version computes every prompt from its start", "leave the option out");
+}
+
+void apply(engine_options& o, const std::string& name, const sourced_value& v) {
+  if (name == "model")
+    o.model = v.value;
+  else if (name == "device")
+    set_device(o, v);
+  else if (name == "threads")
+    o.threads = number_of(v, 0, 1024);
+  else if (name == "max-num-seqs")
+    o.max_num_seqs = number_of(v, 1, 4096);
+  else if (name == "max-num-batched-tokens")
+    o.max_num_batched_tokens = number_of(v, 1, 1 << 20);
+  else if (name == "max-model-len")
+    o.max_model_len = number_of(v, 0, 1 << 24);
+  else if (name == "chunked-prefill")
+    o.chunked_prefill = truth_of(v);
+  else if (name == "seed")
+    o.seed = number_of(v, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
+  else if (name == "kv-blocks")
+    o.kv_blocks = number_of(v, 0, 1 << 24);
+  else if (name == "engines")
+    o.engines = number_of(v, 1, 64);
+  else if (name == "ep")
+    o.ep = number_of(v, 1, 64);
+  else if (name == "roundings")
+    set_roundings(o, v);
+  else
+    check_fixed(name, v);
+}
+
+// Variables of the original engine that set no option but name a behaviour which is fixed here.
+bool accepted_without_option(const std::string& name, const std::string& value) {
+  const sourced_value v{"environment", name, value};
+  if (name == "DEEPINFER_BATCH_INVARIANT") {
+    if (!truth_of(v))
+      refuse(v, "results never depend on the batch, and there is no switch for it", "set it to 1, or unset it");
+    return true;
+  }
+  if (name == "DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS") {
+    if (number_of(v, 0, 1 << 20) != 0)
+      refuse(v, "this version places every expert once, so only 0 is supported", "set it to 0, or unset it");
+    return true;
+  }
+  return false;
+}
+
+} // namespace
+
+std::span<const engine_option> engine_option_table() { return table; }
+
+environment_map process_environment() {
+  environment_map all;
+  for (char** p = environ; *p != nullptr; ++p) {
+    const std::string entry = *p;
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos)
+      all.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return all;
+}
+
+std::map<std::string, sourced_value> engine_values_of(const environment_map& environment) {
+  std::map<std::string, sourced_value> values;
+  for (const auto& [name, value] : environment) {
+    if (name == "TROUPE_MODEL")
+      values.try_emplace("model", sourced_value{"environment", name, value}); // DEEPINFER_HF_MODEL_DIR is more specific and comes first
+    if (!name.starts_with("DEEPINFER_"))
+      continue;
+    bool known = accepted_without_option(name, value);
+    for (const engine_option& o : table)
+      if (o.environment != nullptr && name == o.environment) {
+        values[o.name] = {"environment", name, value};
+        known = true;
+      }
+    if (!known)
+      refuse({"environment", name, value}, "this variable has no effect here", "unset it");
+  }
+  return values;
+}
+
+engine_options resolve_engine_options(const engine_flags& flags, const environment_map& environment) {
+  std::map<std::string, sourced_value> values;
+  if (!flags.config_file.empty())
+    values = engine_values_of_file(flags.config_file);
+  for (auto& [name, value] : engine_values_of(environment))
+    values[name] = value;
+  for (const auto& [name, text] : flags.given)
+    values[name] = {"command line", "--" + name, text};
+
+  engine_options options;
+  for (const auto& [name, value] : values)
+    apply(options, name, value);
+  if (options.model.empty())
+    options.model = default_model_folder();
+  return options;
+}
+
+std::string default_model_folder() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", ignored);
+  const std::array<fs::path, 3> places{binary.parent_path() / "models/tiny-v41",
+                                       binary.parent_path().parent_path() / "share/troupe/models/tiny-v41",
+                                       fs::path(TROUPE_MODELS_DIR) / "tiny-v41"};
+  for (const fs::path& place : places)
+    if (fs::exists(place / "config.json", ignored))
+      return place.string();
+  throw config_error("", "--model", "", "no model was named and the embedded one is not at " + places[0].string() + " or " + places[2].string(),
+                     "give --model DIR or set TROUPE_MODEL");
+}
+
+} // namespace troupe

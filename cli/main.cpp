@@ -1,0 +1,34 @@
+// Entry of the binary: verbs to functions, errors to exit codes.
+#include "cli/log.hpp"
+#include "cli/verbs.hpp"
+#include <new>
+#include <spdlog/spdlog.h>
+
+namespace {
+
+struct verb_runner {
+  int operator()(std::monostate) const { return troupe::exit_ok; }
+  int operator()(const troupe::tokenize_options& o) const { return troupe::run_tokenize(o); }
+};
+
+} // namespace
+
+int main(int argc, char** argv) {
+  troupe::set_up_logging({});
+  try {
+    const troupe::command_line line = troupe::parse_command_line(argc, argv);
+    if (line.exit_code)
+      return *line.exit_code;
+    troupe::set_up_logging(line.log);
+    return std::visit(verb_runner{}, line.verb);
+  } catch (const troupe::config_error& e) {
+    spdlog::error("{}", e.what());
+    return troupe::exit_usage;
+  } catch (const std::bad_alloc&) {
+    spdlog::error("out of memory: use a smaller --max-num-seqs, --kv-blocks or --max-model-len");
+    return troupe::exit_request_failed;
+  } catch (const std::exception& e) {
+    spdlog::error("{}", e.what());
+    return troupe::exit_request_failed;
+  }
+}

@@ -1,0 +1,74 @@
+// The command line as plain values: one struct for each verb. Only options.cpp knows the parser behind it.
+#pragma once
+#include "runtime/request/sampling_params.hpp"
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+// Engine options as they stand on the command line: text by option name (engine_settings.hpp), not yet checked.
+struct engine_flags {
+  std::map<std::string, std::string> given;
+  std::string config_file; // --config; empty if absent
+};
+
+struct log_settings {
+  int verbosity = 0; // -1 quiet, 0 normal, 1 verbose
+  bool json = false;
+};
+
+struct generate_options {
+  engine_flags engine;
+  std::vector<std::string> prompts, prompt_files, id_lists;
+  bool raw = false, json = false;
+  bool temperature_given = false; // the demonstration prompt is answered at temperature 0 unless one is given
+  sampling_params params;
+};
+
+struct chat_options {
+  engine_flags engine;
+  std::string system;
+  bool think = false;
+  sampling_params params;
+};
+
+struct batch_options {
+  engine_flags engine;
+  std::string input, output;
+};
+
+struct score_options {
+  engine_flags engine;
+  std::string input, output, logits_file;
+  bool yoco_check = false;
+};
+
+struct tokenize_options {
+  std::string tokenizer_file, input = "-", output = "-";
+  bool decode = false;
+};
+
+struct bench_options {
+  engine_flags engine;
+  std::string name, json_file;
+  bool smoke = false;
+};
+
+struct command_line {
+  std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
+  log_settings log;
+  std::variant<std::monostate, tokenize_options> verb;
+};
+
+// Prints help and usage errors itself.
+command_line parse_command_line(int argc, char** argv);
+
+// One number, "id=value" pairs or "0,17,4" lists; throw config_error naming `key` and the text.
+std::vector<std::int32_t> parse_id_list(const std::string& key, const std::string& text);
+std::pair<std::int32_t, float> parse_logit_bias(const std::string& text);
+
+} // namespace troupe

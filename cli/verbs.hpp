@@ -1,0 +1,20 @@
+// The verbs: each runs one command to its end and returns the exit code of cli.md. They throw config_error for what the
+// user has to correct before anything can run.
+#pragma once
+#include "cli/options.hpp"
+
+namespace troupe {
+
+inline constexpr int exit_ok = 0, exit_request_failed = 1, exit_usage = 2, exit_interrupted = 130;
+inline constexpr std::int32_t default_generate_tokens = 256, default_chat_tokens = 1024;
+
+int run_generate(const generate_options& options);
+int run_chat(const chat_options& options);
+int run_batch(const batch_options& options);
+int run_score(const score_options& options);
+int run_tokenize(const tokenize_options& options);
+int run_bench(const bench_options& options);
+
+std::string bench_names(); // "decode, prefill, ..."
+
+} // namespace troupe
