@@ -93,6 +93,7 @@ public:
   virtual void combine(stream&, const combine_args&) = 0;
   virtual void copy_rows(stream&, const copy_rows_args&) = 0;
   virtual void copy_columns(stream&, const copy_columns_args&) = 0;
+  virtual void sample_rows(stream&, const sample_rows_args&) = 0;
 };
 
 struct device_memory {

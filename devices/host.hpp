@@ -2,6 +2,7 @@
 // have finished when the call returns.
 #pragma once
 #include "devices/device.hpp"
+#include "kernels/reference/sample.hpp"
 #include <vector>
 
 namespace troupe {
@@ -26,9 +27,13 @@ public:
 
   // At least n floats that stay valid until the next call; grows and never shrinks.
   std::span<float> scratch(std::size_t n);
+  // Working memory of the sampler for rows of `vocab` logits, one for each worker; make_samplers comes first.
+  void make_samplers(int workers, std::size_t vocab);
+  sample_scratch& sampler(int worker) { return samplers_[static_cast<std::size_t>(worker)]; }
 
 private:
   std::vector<float> scratch_;
+  std::vector<sample_scratch> samplers_;
 };
 
 // What such devices share. Derived classes add name, weights and operations.

@@ -5,6 +5,7 @@
 #include "runtime/base/dev_ptr.hpp"
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace troupe {
 
@@ -341,6 +342,39 @@ struct copy_columns_args {
   dev_ptr<float> out;
   std::int64_t out_stride = 0;
   bool add = false;
+};
+
+// How one row of logits becomes a token; fields as in exactness.md §4-5. Lists are ranges of the flat arrays of
+// sample_rows_args.
+struct sample_row_params {
+  float temperature = 1, top_p = 1, min_p = 0;
+  std::int32_t top_k = -1;
+  std::uint64_t seed = 0;
+  std::uint64_t position = 0;    // of the token to draw, zero-based in prompt + output
+  std::int32_t forced = -1;      // >= 0, below vocab: the token, whatever the row says
+  std::int32_t top_logprobs = 0; // entries wanted, at most max_top
+  std::int32_t first_bias = 0, biases = 0;
+  std::int32_t first_suppressed = 0, suppressed = 0;
+  std::int32_t mask = -1;     // row of masks; -1: everything is allowed
+  std::uint8_t logprob = 1;   // log-probability of the token wanted
+  std::uint8_t processed = 0; // log-probabilities of what was drawn from, not of the model's own row
+};
+
+// Draws a token from every row of logits: bias, masks, temperature, filters, seeded noise, log-probabilities.
+struct sample_rows_args {
+  dev_ptr<const float> logits; // [rows, vocab]
+  std::int32_t rows = 0, vocab = 0;
+  dev_ptr<const sample_row_params> params;            // [rows]
+  dev_ptr<const std::pair<std::int32_t, float>> bias; // [id, value] of all rows
+  dev_ptr<const std::int32_t> suppressed;             // ids of all rows, masked unless that would leave nothing
+  dev_ptr<const std::int32_t> blacklist;              // [blacklisted] never drawn by any row
+  std::int32_t blacklisted = 0;
+  dev_ptr<const std::uint32_t> masks; // [any, ceil(vocab/32)]: bit i % 32 of word i / 32 allows id i
+  std::int32_t max_top = 0;
+  dev_ptr<std::int32_t> token;                 // [rows], -1 where status is not 0
+  dev_ptr<float> logprob;                      // [rows], 0 when not wanted
+  dev_ptr<std::pair<std::int32_t, float>> top; // [rows, max_top] id, log-probability; [-1, -9999] behind the last
+  dev_ptr<std::int32_t> status;                // [rows] a sample_status, 0 = ok
 };
 
 } // namespace troupe

@@ -6,6 +6,7 @@
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
 #include "kernels/reference/rows.hpp"
+#include "kernels/reference/sample_rows.hpp"
 #include "kernels/reference/table.hpp"
 #include "kernels/reference/trunk.hpp"
 #include "kernels/reference/weights.hpp"
@@ -101,6 +102,10 @@ public:
   void combine(stream&, const combine_args& a) override { reference::combine(a, 0, a.rows); }
   void copy_rows(stream&, const copy_rows_args& a) override { reference::copy_rows(a, 0, a.rows); }
   void copy_columns(stream&, const copy_columns_args& a) override { reference::copy_columns(a, 0, a.rows); }
+  void sample_rows(stream& s, const sample_rows_args& a) override {
+    own(s).make_samplers(1, static_cast<std::size_t>(a.vocab));
+    reference::sample_rows(a, 0, a.rows, own(s).sampler(0));
+  }
 };
 
 class reference_device : public host_device {

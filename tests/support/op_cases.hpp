@@ -705,6 +705,61 @@ inline row_bits copy_columns(device& d, std::uint64_t seed, std::span<const int>
   return o;
 }
 
+inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> rows) {
+  arena m(d);
+  numbers n(seed, 69);
+  const int vocab = n.between(5, 300), words = (vocab + 31) / 32, max_top = n.between(0, 6);
+  std::vector<float> logits;
+  std::vector<sample_row_params> params;
+  std::vector<std::pair<std::int32_t, float>> bias;
+  std::vector<std::int32_t> suppressed;
+  std::vector<std::uint32_t> masks;
+  for (const int r : rows) {
+    numbers row(seed, 70, r);
+    for (int i = 0; i < vocab; ++i) // some rows are full of ties, one cannot be sampled
+      logits.push_back(r % 8 == 6 ? static_cast<float>(row.between(-3, 3)) : row.real(6));
+    if (r == 20)
+      logits.back() = bits_float(0x7fc00000u);
+    sample_row_params p;
+    p.temperature = row.below(4) == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(row.below(15));
+    p.top_p = row.below(2) == 0 ? 1.0f : 0.8f;
+    p.top_k = row.below(2) == 0 ? -1 : row.between(1, 9);
+    p.min_p = row.below(2) == 0 ? 0.0f : 0.05f;
+    p.seed = row.bits();
+    p.position = row.bits();
+    p.forced = row.below(5) == 0 ? row.below(vocab) : -1;
+    p.top_logprobs = row.between(0, 8);
+    p.processed = row.below(2) == 0 ? 1 : 0;
+    p.first_bias = static_cast<std::int32_t>(bias.size());
+    for (p.biases = row.below(3); static_cast<std::int32_t>(bias.size()) < p.first_bias + p.biases;)
+      bias.emplace_back(static_cast<std::int32_t>(bias.size()) - p.first_bias, row.real(3));
+    p.first_suppressed = static_cast<std::int32_t>(suppressed.size());
+    for (p.suppressed = row.below(3); static_cast<std::int32_t>(suppressed.size()) < p.first_suppressed + p.suppressed;)
+      suppressed.push_back(row.below(vocab));
+    if (row.below(2) == 0) {
+      p.mask = static_cast<std::int32_t>(masks.size()) / words;
+      for (int w = 0; w < words; ++w)
+        masks.push_back(row.bits() | 1u);
+    }
+    params.push_back(p);
+  }
+  bias.emplace_back(0, 0.0f); // no empty arrays
+  suppressed.push_back(0);
+  masks.push_back(0);
+  const std::vector<std::int32_t> blacklist = {1, vocab - 2};
+  const auto token = m.room<std::int32_t>(rows.size()), status = m.room<std::int32_t>(rows.size());
+  const auto logprob = m.room<float>(rows.size());
+  const auto top = m.room<std::pair<std::int32_t, float>>(rows.size() * size(max_top));
+  d.ops().sample_rows(*m.s, {m.put(logits), count(rows), vocab, m.put(params), m.put(bias), m.put(suppressed),
+                             m.put(blacklist), 2, m.put(masks), max_top, token, logprob, top, status});
+  row_bits o(rows.size());
+  add_words(m, o, token, 1);
+  add_words(m, o, status, 1);
+  add_words(m, o, logprob, 1);
+  add_words(m, o, top, size(max_top));
+  return o;
+}
+
 } // namespace cases
 
 inline std::span<const op_case> op_cases() {
@@ -735,6 +790,7 @@ inline std::span<const op_case> op_cases() {
       {"combine", cases::combine},
       {"copy_rows", cases::copy_rows},
       {"copy_columns", cases::copy_columns},
+      {"sample_rows", cases::sample_rows},
   };
   return all;
 }
