@@ -5,6 +5,7 @@
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
 #include "kernels/reference/rows.hpp"
+#include "kernels/reference/sample_rows.hpp"
 #include "kernels/reference/table.hpp"
 #include "kernels/reference/trunk.hpp"
 #include <algorithm>
@@ -254,6 +255,12 @@ void cpu_ops::copy_rows(stream&, const copy_rows_args& a) {
 }
 void cpu_ops::copy_columns(stream&, const copy_columns_args& a) {
   rows(a.rows, 0.2 * static_cast<double>(a.cols), [&](int b, int e, int) { reference::copy_columns(a, b, e); });
+}
+
+void cpu_ops::sample_rows(stream& s, const sample_rows_args& a) {
+  cpu_stream& st = own(s);
+  st.make_samplers(pool_.threads(), static_cast<std::size_t>(a.vocab));
+  rows(a.rows, 3.0 * a.vocab, [&](int b, int e, int worker) { reference::sample_rows(a, b, e, st.sampler(worker)); });
 }
 
 } // namespace troupe

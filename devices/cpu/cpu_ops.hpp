@@ -50,6 +50,7 @@ public:
   void combine(stream&, const combine_args&) override;
   void copy_rows(stream&, const copy_rows_args&) override;
   void copy_columns(stream&, const copy_columns_args&) override;
+  void sample_rows(stream&, const sample_rows_args&) override;
 
 private:
   // Chunks for `units` pieces that take about unit_ns nanoseconds each: 1 when a fork would cost more than it saves.

@@ -1,9 +1,9 @@
 #include "kernels/reference/sample.hpp"
-#include "tests/support/op_cases.hpp"
+#include "tests/support/row_cases.hpp"
 #include <boost/test/unit_test.hpp>
 
 using namespace troupe;
-using namespace troupe::test;
+using namespace troupe::row_cases;
 
 namespace {
 

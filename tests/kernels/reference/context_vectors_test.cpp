@@ -1,11 +1,12 @@
 // Operations that read cached context against the PyTorch reference model: attention, index, selection, compressor. The
 // context is fed in chunks of several sizes: every way of cutting must give the same bits.
-#include "tests/support/op_cases.hpp"
+#include "tests/support/row_cases.hpp"
 #include "tests/support/tensor_file.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
 using namespace troupe;
+using namespace troupe::row_cases;
 using namespace troupe::test;
 
 namespace {

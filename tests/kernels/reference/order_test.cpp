@@ -1,13 +1,13 @@
 // The order of every sum, against the same sum written out in the test. Each case also shows that a wrong order gives
 // other bits, so a test of this file cannot pass by luck.
 #include "runtime/base/exact_math.hpp"
-#include "tests/support/op_cases.hpp"
+#include "tests/support/row_cases.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <functional>
 
 using namespace troupe;
-using namespace troupe::test;
+using namespace troupe::row_cases;
 
 namespace {
 

@@ -1,11 +1,12 @@
 // Single operations against the PyTorch reference model (tests/data/kernels/make_vectors.py): bits where the operation
 // has no sum and no transcendental, else closeness at the level of fp32 noise.
-#include "tests/support/op_cases.hpp"
+#include "tests/support/row_cases.hpp"
 #include "tests/support/tensor_file.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
 using namespace troupe;
+using namespace troupe::row_cases;
 using namespace troupe::test;
 
 namespace {

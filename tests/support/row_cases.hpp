@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace troupe::test {
+namespace troupe::row_cases {
 
 constexpr int most_row_ids = 24; // row ids lie in [0, most_row_ids)
 
@@ -795,4 +795,4 @@ inline std::span<const op_case> op_cases() {
   return all;
 }
 
-} // namespace troupe::test
+} // namespace troupe::row_cases
