@@ -1,0 +1,73 @@
+// The promise of exactness.md §1 on the embedded model: what a request yields does not depend on the company it runs in.
+#include "tests/support/hand_engine.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+std::vector<int> numbered(int n) {
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+void check_equal(const std::map<int, hand_output>& a, const std::map<int, hand_output>& b, const std::string& what) {
+  BOOST_REQUIRE_EQUAL(a.size(), b.size());
+  for (const auto& [index, output] : a)
+    BOOST_TEST((output == b.at(index)), what << ": request " << index << " differs");
+}
+
+std::map<int, hand_output> one_by_one(const std::vector<hand_request>& requests, const hand_engine_options& options) {
+  hand_engine alone(options);
+  std::map<int, hand_output> out;
+  for (int i = 0; i < static_cast<int>(requests.size()); ++i)
+    out.merge(alone.run(requests, {i}));
+  return out;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(invariance)
+
+BOOST_AUTO_TEST_CASE(batching_order_chunks_and_threads_change_nothing) {
+  auto requests = mixed_requests(64, 1, 12);
+  auto alone = one_by_one(requests, {.max_rows = 512});
+  std::size_t tokens = 0;
+  for (const auto& [index, o] : alone) {
+    BOOST_TEST(o.tokens.size() >= 1u);
+    BOOST_TEST(o.prompt_logprobs.size() == (requests[index].params.prompt_logprobs ? requests[index].prompt.size() - 1 : 0u));
+    tokens += o.tokens.size();
+  }
+  BOOST_TEST(tokens > 200u);
+  std::mt19937_64 random(7);
+  for (int chunk : {16, 64, 512})
+    for (int threads : {1, 2}) {
+      auto order = numbered(64);
+      std::shuffle(order.begin(), order.end(), random);
+      hand_engine together({.threads = threads, .max_num_seqs = chunk == 16 ? 16 : 64, .max_rows = chunk});
+      check_equal(alone, together.run(requests, order), "chunk " + std::to_string(chunk) + ", threads " + std::to_string(threads));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(reference_and_cpu_give_equal_bits) {
+  auto requests = mixed_requests(12, 2, 6);
+  for (auto rounding : {roundings::serving, roundings::model, roundings::off}) {
+    hand_engine reference({.device = "reference", .rounding = rounding}), cpu({.device = "cpu", .rounding = rounding, .threads = 2});
+    check_equal(reference.run(requests, numbered(12)), cpu.run(requests, numbered(12)), "roundings " + std::to_string(static_cast<int>(rounding)));
+  }
+}
+
+// The comparison above would be worthless if it could not see a difference: roundings and seeds do change the output.
+BOOST_AUTO_TEST_CASE(what_may_change_bytes_does) {
+  auto requests = mixed_requests(8, 3, 6);
+  hand_engine serving({}), model({.rounding = roundings::model});
+  auto a = serving.run(requests, numbered(8)), b = model.run(requests, numbered(8));
+  BOOST_TEST(!(a == b));
+  for (auto& r : requests)
+    r.seed += 1;
+  BOOST_TEST(!(a == serving.run(requests, numbered(8))));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
