@@ -8,21 +8,14 @@
 
 namespace troupe {
 
-// The surroundings of an executor see only this: tests put a stub in its place. Throws device_error.
-class step_engine {
-public:
-  virtual ~step_engine() = default;
-  virtual step_result run(const step_plan& plan) = 0;
-};
-
-class model_step_engine : public step_engine {
+class model_step_engine {
 public:
   // The device must outlive this. options.max_logit_rows bounds the rows that are sampled at a time.
   model_step_engine(std::shared_ptr<const model_weights> weights, device& dev, const runner_options& options,
                     expert_backend* experts = nullptr);
 
-  // Rows with NaN or no usable logit end only their own sequence (sequence_result::failure).
-  step_result run(const step_plan& plan) override;
+  // Rows with NaN or no usable logit end only their own sequence (sequence_result::failure). Throws device_error.
+  step_result run(const step_plan& plan);
 
 private:
   // One row of logits that somebody wants: to draw from, to score a prompt token with, or to hand out.
