@@ -56,39 +56,39 @@ panel_format exact_format(const weight_source& s) {
 
 // One source row's dwords go to lane `lane` of its panel.
 void pack_row(panel_weight& w, const weight_source& s, std::int64_t row, std::int64_t panel, int lane) {
-  const panel_view v = w.view();
-  std::uint32_t* out = w.words.data() + panel * v.panel_stride + lane;
-  const std::int64_t cols = w.cols;
+  const panel_place place = place_of(w.view(), panel);
+  std::uint32_t* out = const_cast<std::uint32_t*>(place.words) + lane; // w owns them
+  const std::int64_t cols = w.cols, stride = place.word_stride;
   switch (w.format) {
   case panel_format::f32: {
     std::vector<float> values(static_cast<std::size_t>(cols));
     reference::dequantise_row(s, row, values.data());
     for (std::int64_t k = 0; k < cols; ++k)
-      std::memcpy(out + k * 16, &values[static_cast<std::size_t>(k)], sizeof(float));
+      std::memcpy(out + k * stride, &values[static_cast<std::size_t>(k)], sizeof(float));
     return;
   }
   case panel_format::bf16:
     for (std::int64_t k = 0; k < cols; ++k) {
       const std::int64_t at = 2 * (row * cols + k); // little endian in the file
       const auto code = static_cast<std::uint32_t>(byte_of(s.data, at) | byte_of(s.data, at + 1) << 8);
-      out[k / 2 * 16] |= code << (k % 2 * 16);
+      out[k / 2 * stride] |= code << (k % 2 * 16);
     }
     return;
   case panel_format::fp8:
     for (std::int64_t k = 0; k < cols; ++k)
-      out[k / 4 * 16] |= static_cast<std::uint32_t>(byte_of(s.data, row * cols + k)) << (k % 4 * 8);
+      out[k / 4 * stride] |= static_cast<std::uint32_t>(byte_of(s.data, row * cols + k)) << (k % 4 * 8);
     break;
   case panel_format::fp4:
     for (std::int64_t k = 0; k < cols; k += 2)
-      out[k / 8 * 16] |= static_cast<std::uint32_t>(byte_of(s.data, (row * cols + k) / 2)) << (k % 8 * 4);
+      out[k / 8 * stride] |= static_cast<std::uint32_t>(byte_of(s.data, (row * cols + k) / 2)) << (k % 8 * 4);
     break;
   }
   const std::int64_t blocks = (cols + 31) / 32;
-  std::uint8_t* scales = w.scales.data() + panel * v.scale_stride + lane;
+  std::uint8_t* scales = const_cast<std::uint8_t*>(place.scales) + lane;
   for (std::int64_t b = 0; b < blocks; ++b) {
     const std::int64_t at = (s.format == weight_format::fp8_block ? row / 32 : row) * blocks + b;
     const int bias = w.format == panel_format::fp8 ? static_cast<int>(fp8_scale_bias) : 0;
-    scales[b * 16] = static_cast<std::uint8_t>(byte_of(s.scale, at) + bias);
+    scales[b * place.scale_stride] = static_cast<std::uint8_t>(byte_of(s.scale, at) + bias);
   }
 }
 
@@ -97,8 +97,9 @@ void reserve(panel_weight& w, panel_format format, std::int64_t rows, std::int64
   w.rows = rows;
   w.cols = cols;
   const panel_view v = w.view();
-  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.panel_stride));
-  w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.scale_stride));
+  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.words_per_panel() * 16));
+  if (format == panel_format::fp8 || format == panel_format::fp4)
+    w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.blocks() * 16));
 }
 
 void fill(panel_weight& w, const weight_source& s) {
@@ -116,9 +117,6 @@ panel_view panel_weight::view() const {
   v.scales = scales.data();
   v.outputs = rows;
   v.inputs = cols;
-  const int per_word = inputs_per_word(format);
-  v.panel_stride = (cols + per_word - 1) / per_word * 16;
-  v.scale_stride = format == panel_format::fp8 || format == panel_format::fp4 ? (cols + 31) / 32 * 16 : 0;
   return v;
 }
 

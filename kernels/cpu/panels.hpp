@@ -35,27 +35,48 @@ constexpr int inputs_per_word(panel_format f) {
   return f == panel_format::f32 ? 1 : f == panel_format::bf16 ? 2 : f == panel_format::fp8 ? 4 : 8;
 }
 
-// Where the words lie; made from panel_weight, or over plain fp32 arrays (attention).
+// Where the words lie; made from panel_weight, or over a plain fp32 matrix. Eight panels form a strip (the last one may
+// be narrower) whose words alternate: word 0 of its panels, word 1 of its panels, ... Whoever computes a strip reads one
+// stream of memory. The scales of a strip alternate in the same way.
+constexpr std::int64_t panels_per_strip = 8;
 struct panel_view {
   panel_format format = panel_format::f32;
   const std::uint32_t* words = nullptr;
-  const std::uint8_t* scales = nullptr; // [panels, blocks of 32 inputs, 16] biased exponents; fp8's count 120 more
+  const std::uint8_t* scales = nullptr; // 16 biased exponents per panel and block of 32 inputs; fp8's count 120 more
   std::int64_t outputs = 0, inputs = 0;
-  std::int64_t origin = 0;       // input of the first word: words may begin inside the matrix
-  std::int64_t word_stride = 16; // dwords from one word of a panel to its next
-  std::int64_t panel_stride = 0; // dwords from panel to panel
-  std::int64_t scale_stride = 0; // bytes from panel to panel
+  std::int64_t plain_row = 0; // plain: floats from input to input; 0: strips
   std::int64_t panels() const { return (outputs + 15) / 16; }
+  std::int64_t words_per_panel() const { return (inputs + inputs_per_word(format) - 1) / inputs_per_word(format); }
+  std::int64_t blocks() const { return (inputs + 31) / 32; }
 };
 
-// Inputs [rows, ld >= 16 * ceil(outputs / 16)] of fp32 as panels: value of output o and input k at data[k*ld + o].
-inline panel_view view_of_rows(const float* data, std::int64_t inputs, std::int64_t ld, std::int64_t outputs) {
+// Panel p of a view: its word i at words + i*word_stride (dwords), its scales of block b at scales + b*scale_stride. The
+// next panels of the strip follow 16 dwords (16 bytes) later.
+struct panel_place {
+  const std::uint32_t* words = nullptr;
+  const std::uint8_t* scales = nullptr;
+  std::int64_t word_stride = 0, scale_stride = 0;
+};
+inline panel_place place_of(const panel_view& v, std::int64_t panel) {
+  if (v.plain_row != 0)
+    return {v.words + panel * 16, nullptr, v.plain_row, 0};
+  const std::int64_t first = panel / panels_per_strip * panels_per_strip;
+  const std::int64_t width = v.panels() - first < panels_per_strip ? v.panels() - first : panels_per_strip;
+  panel_place p{v.words + first * v.words_per_panel() * 16 + (panel - first) * 16, nullptr, width * 16, 0};
+  if (v.scales != nullptr) {
+    p.scales = v.scales + first * v.blocks() * 16 + (panel - first) * 16;
+    p.scale_stride = width * 16;
+  }
+  return p;
+}
+
+// fp32 [inputs, row >= 16 * ceil(outputs / 16)] as panels: value of output o and input k at data[k*row + o].
+inline panel_view view_of_rows(const float* data, std::int64_t inputs, std::int64_t row, std::int64_t outputs) {
   panel_view v;
   v.words = reinterpret_cast<const std::uint32_t*>(data);
   v.outputs = outputs;
   v.inputs = inputs;
-  v.word_stride = ld;
-  v.panel_stride = 16;
+  v.plain_row = row;
   return v;
 }
 

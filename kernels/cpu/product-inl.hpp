@@ -86,36 +86,33 @@ HWY_INLINE f32v load_scale(const std::uint8_t* from) {
 // Input k of row r lies at x[r][k*XK]; the 16 outputs of panel p of row r at out[r] + 16*p, written whole.
 // resume: the accumulators go on from what lies in out. Inputs [k0, k1), k0 a multiple of 32.
 template <class Format, int R, int NP, int XK>
-HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, const std::uint8_t* scales,
-                              std::int64_t k0, std::int64_t k1, const float* const* x_rows, float* const* out_rows,
-                              bool resume) {
+HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std::int64_t k0, std::int64_t k1,
+                              const float* const* x_rows, float* const* out_rows, bool resume) {
   constexpr int per_word = Format::per_word;
   constexpr int n = NP * parts;
   const Format format;
   const float* x[R];
   f32v acc[R][n];
-  unroll<R>([&](auto r) HWY_ATTR {
+  unroll<R>([&](auto r) TROUPE_INLINED {
     x[r] = x_rows[r];
-    unroll<n>([&](auto p) HWY_ATTR {
+    unroll<n>([&](auto p) TROUPE_INLINED {
       acc[r][p] = resume ? hn::LoadU(f32_tag(), out_rows[r] + p * vector_lanes) : hn::Zero(f32_tag());
     });
   });
-  const std::int64_t panel_stride = v.panel_stride, word_stride = v.word_stride, scale_stride = v.scale_stride;
-  const std::uint32_t* at = words + (k0 - v.origin) / per_word * word_stride;
-  // part i of the n vectors: panel i / parts, vector i % parts
-  const auto load = [&](auto i)
-                        HWY_ATTR { return load_word(at + i / parts * panel_stride + i % parts * vector_lanes); };
+  const std::int64_t word_stride = place.word_stride;
+  const std::uint32_t* at = place.words + (k0 - origin) / per_word * word_stride;
+  const auto load = [&](auto i) TROUPE_INLINED { return load_word(at + i * vector_lanes); };
   f32v scale[n];
-  const auto step = [&](auto j, std::int64_t k, const u32v(&word)[n]) HWY_ATTR {
+  const auto step = [&](auto j, std::int64_t k, const u32v(&word)[n]) TROUPE_INLINED {
     f32v w[n];
-    unroll<n>([&](auto i) HWY_ATTR {
+    unroll<n>([&](auto i) TROUPE_INLINED {
       w[i] = format.template decode<decltype(j)::value>(word[i]);
       if constexpr (Format::scaled)
         w[i] = hn::Mul(w[i], scale[i]);
     });
-    unroll<R>([&](auto r) HWY_ATTR {
+    unroll<R>([&](auto r) TROUPE_INLINED {
       const f32v b = hn::Set(f32_tag(), x[r][(k + j) * XK]);
-      unroll<n>([&](auto i) HWY_ATTR { acc[r][i] = fused(b, w[i], acc[r][i]); });
+      unroll<n>([&](auto i) TROUPE_INLINED { acc[r][i] = fused(b, w[i], acc[r][i]); });
     });
   };
   std::int64_t k = k0;
@@ -123,29 +120,29 @@ HWY_INLINE void product_block(const panel_view& v, const std::uint32_t* words, c
     std::int64_t stop = k1;
     if constexpr (Format::scaled) {
       stop = std::min(k1, k + 32);
-      unroll<n>([&](auto i) HWY_ATTR {
-        scale[i] = load_scale(scales + i / parts * scale_stride + k / 32 * 16 + i % parts * vector_lanes);
+      unroll<n>([&](auto i) TROUPE_INLINED {
+        scale[i] = load_scale(place.scales + k / 32 * place.scale_stride + i * vector_lanes);
       });
     }
     for (; k + per_word <= stop; k += per_word, at += word_stride) {
       u32v word[n];
-      unroll<n>([&](auto i) HWY_ATTR { word[i] = load(i); });
-      unroll<per_word>([&](auto j) HWY_ATTR { step(j, k, word); });
+      unroll<n>([&](auto i) TROUPE_INLINED { word[i] = load(i); });
+      unroll<per_word>([&](auto j) TROUPE_INLINED { step(j, k, word); });
     }
     if constexpr (per_word > 1)
       if (k < stop) {
         u32v word[n];
-        unroll<n>([&](auto i) HWY_ATTR { word[i] = load(i); });
+        unroll<n>([&](auto i) TROUPE_INLINED { word[i] = load(i); });
         const std::int64_t rest = stop - k;
-        unroll<per_word - 1>([&](auto j) HWY_ATTR {
+        unroll<per_word - 1>([&](auto j) TROUPE_INLINED {
           if (j < rest)
             step(j, k, word);
         });
         k = stop;
       }
   }
-  unroll<R>([&](auto r) HWY_ATTR {
-    unroll<n>([&](auto p) HWY_ATTR { hn::StoreU(acc[r][p], f32_tag(), out_rows[r] + p * vector_lanes); });
+  unroll<R>([&](auto r) TROUPE_INLINED {
+    unroll<n>([&](auto p) TROUPE_INLINED { hn::StoreU(acc[r][p], f32_tag(), out_rows[r] + p * vector_lanes); });
   });
 }
 
@@ -175,63 +172,85 @@ constexpr int row_block(int rows) { // largest block of the kernels that fits
   return r;
 }
 
-// Outputs [first, last) of rows [0, rows): out[r][o] for o in that range and nothing else is written.
+// Outputs [first, last) of rows [0, rows): output o of row r goes to out[r][o - out_origin]; nothing else is written.
 struct product_job {
   panel_view w;
   std::int64_t first = 0, last = 0;
   int rows = 0;
   const float* const* x = nullptr;
   float* const* out = nullptr;
+  std::int64_t out_origin = 0;
+  bool resume = false; // sums go on from what lies in out
+};
+
+// Where a kernel finds the words of the panels it works on: in the weight, or decoded from input `origin` on.
+struct product_source {
+  panel_place place;
+  std::int64_t origin = 0;
 };
 
 // One block of R rows and NP panels from panel `panel` on, whatever part of it is asked for.
 template <class Format, int R, int NP, int XK>
-HWY_INLINE void product_piece(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel,
-                              int row, std::int64_t k0, std::int64_t k1) {
-  const std::uint32_t* words = w.words + (panel - from_panel) * w.panel_stride;
-  const std::uint8_t* scales = Format::scaled ? w.scales + (panel - from_panel) * w.scale_stride : nullptr;
+HWY_INLINE void product_piece(const product_job& job, const product_source& from, std::int64_t panel, int row,
+                              std::int64_t k0, std::int64_t k1) {
   const std::int64_t o = panel * 16;
+  const bool resume = job.resume || k0 > 0;
   float* out[R];
   if (o >= job.first && o + NP * 16 <= job.last) {
     for (int r = 0; r < R; ++r)
-      out[r] = job.out[row + r] + o;
-    product_block<Format, R, NP, XK>(w, words, scales, k0, k1, job.x + row, out, k0 > 0);
+      out[r] = job.out[row + r] + (o - job.out_origin);
+    product_block<Format, R, NP, XK>(from.place, from.origin, k0, k1, job.x + row, out, resume);
     return;
   }
   HWY_ALIGN float whole[R][NP * 16];
   const std::int64_t a = std::max(job.first, o), n = std::min(job.last, o + NP * 16) - a;
   for (int r = 0; r < R; ++r) {
     out[r] = whole[r];
-    if (k0 > 0)
-      std::copy_n(job.out[row + r] + a, n, whole[r] + (a - o));
+    if (resume)
+      std::copy_n(job.out[row + r] + (a - job.out_origin), n, whole[r] + (a - o));
   }
-  product_block<Format, R, NP, XK>(w, words, scales, k0, k1, job.x + row, out, k0 > 0);
+  product_block<Format, R, NP, XK>(from.place, from.origin, k0, k1, job.x + row, out, resume);
   for (int r = 0; r < R; ++r)
-    std::copy_n(whole[r] + (a - o), n, job.out[row + r] + a);
+    std::copy_n(whole[r] + (a - o), n, job.out[row + r] + (a - job.out_origin));
 }
 
 // All rows of NP panels, in blocks of most_rows, ..., 2, 1.
 template <class Format, int NP, int XK, int R = most_rows>
-HWY_INLINE void product_rows(const product_job& job, const panel_view& w, std::int64_t from_panel, std::int64_t panel,
-                             int row, std::int64_t k0, std::int64_t k1) {
+HWY_INLINE void product_rows(const product_job& job, const product_source& from, std::int64_t panel, int row,
+                             std::int64_t k0, std::int64_t k1) {
   for (; row + R <= job.rows; row += R)
-    product_piece<Format, R, NP, XK>(job, w, from_panel, panel, row, k0, k1);
+    product_piece<Format, R, NP, XK>(job, from, panel, row, k0, k1);
   if constexpr (R > 1)
-    product_rows<Format, NP, XK, R / 2>(job, w, from_panel, panel, row, k0, k1);
+    product_rows<Format, NP, XK, R / 2>(job, from, panel, row, k0, k1);
+}
+
+// Panels of a job in groups of np, 4, 2 and 1 that stay inside a strip: f(number of panels, panel).
+template <int np, class F> HWY_INLINE void for_panels(const product_job& job, F&& f) {
+  const std::int64_t end = (job.last + 15) / 16;
+  for (std::int64_t panel = job.first / 16; panel < end;) {
+    const std::int64_t room =
+        job.w.plain_row != 0 ? end - panel : std::min(end, (panel / panels_per_strip + 1) * panels_per_strip) - panel;
+    if (np > 2 && room >= np) {
+      f(std::integral_constant<int, np>(), panel);
+      panel += np;
+    } else if (np > 4 && room >= 4) {
+      f(std::integral_constant<int, std::min(np, 4)>(), panel);
+      panel += 4;
+    } else if (np >= 2 && room >= 2) {
+      f(std::integral_constant<int, std::min(np, 2)>(), panel);
+      panel += 2;
+    } else {
+      f(std::integral_constant<int, 1>(), panel);
+      ++panel;
+    }
+  }
 }
 
 // Few rows: words are decoded for one block of rows.
 template <class Format, int R> void product_few(const product_job& job, int row) {
-  constexpr int np = panels_with(R);
-  const std::int64_t end = (job.last + 15) / 16;
-  std::int64_t panel = job.first / 16;
-  for (; panel + np <= end; panel += np)
-    product_piece<Format, R, np, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
-  if constexpr (np > 2)
-    for (; panel + 2 <= end; panel += 2)
-      product_piece<Format, R, 2, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
-  for (; panel < end; ++panel)
-    product_piece<Format, R, 1, 1>(job, job.w, 0, panel, row, 0, job.w.inputs);
+  for_panels<panels_with(R)>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
+    product_piece<Format, R, decltype(np)::value, 1>(job, {place_of(job.w, panel), 0}, panel, row, 0, job.w.inputs);
+  });
 }
 template <class Format, int R = most_rows> void product_few_rows(const product_job& job, int row) {
   for (; row + R <= job.rows; row += R)
@@ -245,56 +264,49 @@ constexpr std::int64_t wide_inputs = 256;          // inputs decoded together: t
 
 // Inputs [k0, k1) of NP panels as fp32 [k1-k0][NP*16].
 template <class Format, int NP>
-HWY_INLINE void decode_panels(const panel_view& w, std::int64_t panel, std::int64_t k0, std::int64_t k1, float* to) {
+HWY_INLINE void decode_panels(const panel_place& place, std::int64_t k0, std::int64_t k1, float* to) {
   constexpr int per_word = Format::per_word;
   const Format format;
-  for (int p = 0; p < NP; ++p)
-    for (int part = 0; part < parts; ++part) {
-      const std::uint32_t* at =
-          w.words + (panel + p) * w.panel_stride + k0 / per_word * w.word_stride + part * vector_lanes;
-      const std::uint8_t* scales =
-          Format::scaled ? w.scales + (panel + p) * w.scale_stride + part * vector_lanes : nullptr;
-      float* out = to + p * 16 + part * vector_lanes;
-      f32v scale = hn::Zero(f32_tag());
-      for (std::int64_t k = k0; k < k1; k += per_word, at += w.word_stride, out += NP * 16 * per_word) {
+  for (int i = 0; i < NP * parts; ++i) {
+    const std::uint32_t* at = place.words + k0 / per_word * place.word_stride + i * vector_lanes;
+    float* out = to + i * vector_lanes;
+    f32v scale = hn::Zero(f32_tag());
+    for (std::int64_t k = k0; k < k1; k += per_word, at += place.word_stride, out += NP * 16 * per_word) {
+      if constexpr (Format::scaled)
+        if (k % 32 == 0)
+          scale = load_scale(place.scales + k / 32 * place.scale_stride + i * vector_lanes);
+      const u32v word = load_word(at);
+      unroll<per_word>([&](auto j) TROUPE_INLINED {
+        f32v v = format.template decode<decltype(j)::value>(word);
         if constexpr (Format::scaled)
-          if (k % 32 == 0)
-            scale = load_scale(scales + k / 32 * 16);
-        const u32v word = load_word(at);
-        unroll<per_word>([&](auto j) HWY_ATTR {
-          f32v v = format.template decode<decltype(j)::value>(word);
-          if constexpr (Format::scaled)
-            v = hn::Mul(v, scale);
-          hn::StoreU(v, f32_tag(), out + j * NP * 16); // the last word may run past k1: `to` has room for it
-        });
-      }
+          v = hn::Mul(v, scale);
+        hn::StoreU(v, f32_tag(), out + j * NP * 16); // the last word may run past k1: `to` has room for it
+      });
     }
+  }
 }
 
 // Many rows: a stretch of inputs of NP panels is decoded once, then every row goes on from its partial sums.
-template <class Format, int NP, int XK> void product_stretch(const product_job& job, std::int64_t panel) {
+template <class Format, int NP, int XK> HWY_INLINE void product_stretches(const product_job& job, std::int64_t panel) {
   HWY_ALIGN float decoded[NP * 16 * wide_inputs];
+  const panel_place place = place_of(job.w, panel);
   std::int64_t k0 = 0;
   do { // once without inputs too: sums of nothing are 0
     const std::int64_t k1 = std::min(job.w.inputs, k0 + wide_inputs);
     if constexpr (Format::format == panel_format::f32) {
-      product_rows<decode_f32, NP, XK>(job, job.w, 0, panel, 0, k0, k1);
+      product_rows<decode_f32, NP, XK>(job, {place, 0}, panel, 0, k0, k1);
     } else {
-      decode_panels<Format, NP>(job.w, panel, k0, k1, decoded);
-      panel_view plain = view_of_rows(decoded, job.w.inputs, NP * 16, NP * 16);
-      plain.origin = k0;
-      product_rows<decode_f32, NP, XK>(job, plain, panel, panel, 0, k0, k1);
+      decode_panels<Format, NP>(place, k0, k1, decoded);
+      const panel_place plain{reinterpret_cast<const std::uint32_t*>(decoded), nullptr, NP * 16, 0};
+      product_rows<decode_f32, NP, XK>(job, {plain, k0}, panel, 0, k0, k1);
     }
     k0 = k1;
   } while (k0 < job.w.inputs);
 }
 template <class Format, int XK> void product_wide(const product_job& job) {
-  const std::int64_t end = (job.last + 15) / 16;
-  std::int64_t panel = job.first / 16;
-  for (; panel + wide_panels <= end; panel += wide_panels)
-    product_stretch<Format, wide_panels, XK>(job, panel);
-  for (; panel < end; ++panel)
-    product_stretch<Format, 1, XK>(job, panel);
+  for_panels<wide_panels>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
+    product_stretches<Format, decltype(np)::value, XK>(job, panel);
+  });
 }
 
 template <class Format> void product_of(const product_job& job) {

@@ -22,7 +22,7 @@ void linear_rows(const linear_args& a, std::int64_t first, std::int64_t last, in
   const std::int64_t per_group = w.rows / a.groups, x_stride = w.cols * a.groups;
   const float* x[row_chunk];
   float* out[row_chunk];
-  product_job job{w.view(), 0, 0, 0, x, out};
+  product_job job{w.view(), 0, 0, 0, x, out, 0, false};
   for (int row = begin; row < end; row += row_chunk) {
     job.rows = std::min(row_chunk, end - row);
     for (int r = 0; r < job.rows; ++r)
@@ -39,7 +39,7 @@ void linear_rows(const linear_args& a, std::int64_t first, std::int64_t last, in
 
 void product_rows_of(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x,
                      float* const* out) {
-  run_product(product_job{w, first, last, rows, x, out});
+  run_product(product_job{w, first, last, rows, x, out, 0, false});
 }
 
 void inner_rows(const expert_inner_job& job) {
@@ -49,19 +49,15 @@ void inner_rows(const expert_inner_job& job) {
   float* out[some_rows];
   for (int r = 0; r < some_rows; ++r)
     out[r] = both[r];
-  const panel_view all = job.expert->w13.view();
+  const panel_view w13 = job.expert->w13.view();
   for (int row = 0; row < job.rows; row += some_rows) {
     const int rows = std::min(some_rows, job.rows - row);
     for (std::int64_t c = job.first; c < job.last; c += inner_step) {
-      const std::int64_t n = std::min(inner_step, job.last - c), panel = c / 16 * 2;
-      panel_view stretch = all;
-      stretch.words += panel * all.panel_stride;
-      stretch.scales += panel * all.scale_stride;
-      stretch.outputs = (n + 15) / 16 * 32;
-      run_product(product_job{stretch, 0, stretch.outputs, rows, job.x + row, out});
+      const std::int64_t n = std::min(inner_step, job.last - c), outputs = (n + 15) / 16 * 32;
+      run_product(product_job{w13, 2 * c, 2 * c + outputs, rows, job.x + row, out, 2 * c, false});
       for (int r = 0; r < rows; ++r) {
         const f32v weight = set1(*job.weight[row + r]);
-        for (std::int64_t i = 0; i < stretch.outputs / 2; i += vector_lanes) {
+        for (std::int64_t i = 0; i < outputs / 2; i += vector_lanes) {
           const float* gate = both[r] + i / 16 * 32 + i % 16;
           const f32v v = swiglu_vector(hn::LoadU(f32_tag(), gate), hn::LoadU(f32_tag(), gate + 16), job.limit);
           hn::StoreU(hn::Mul(v, weight), f32_tag(), act + i);

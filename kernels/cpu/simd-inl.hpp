@@ -47,7 +47,7 @@ HWY_INLINE f32v fused(f32v a, f32v b, f32v c) {
 #elif HWY_TARGET == HWY_SSE4
   // No fused instruction: in binary64 the product is exact; the sum is rounded to odd, so that rounding it once more,
   // to binary32, gives the correctly rounded result (53 >= 24 + 2 bits).
-  const auto half = [](__m128d a2, __m128d b2, __m128d c2) HWY_ATTR {
+  const auto half = [](__m128d a2, __m128d b2, __m128d c2) TROUPE_INLINED {
     const __m128d p = _mm_mul_pd(a2, b2), s = _mm_add_pd(p, c2);
     const __m128d t = _mm_sub_pd(s, p);
     const __m128d e = _mm_add_pd(_mm_sub_pd(p, _mm_sub_pd(s, t)), _mm_sub_pd(c2, t)); // p + c2 - s, exactly
@@ -61,7 +61,7 @@ HWY_INLINE f32v fused(f32v a, f32v b, f32v c) {
     const __m128i odd = _mm_add_epi64(bits, _mm_and_si128(step, _mm_and_si128(inexact, even)));
     return _mm_cvtpd_ps(_mm_castsi128_pd(odd));
   };
-  const auto high = [](__m128 v) HWY_ATTR { return _mm_movehl_ps(v, v); };
+  const auto high = [](__m128 v) TROUPE_INLINED { return _mm_movehl_ps(v, v); };
   const __m128 lo = half(_mm_cvtps_pd(a.raw), _mm_cvtps_pd(b.raw), _mm_cvtps_pd(c.raw));
   const __m128 hi = half(_mm_cvtps_pd(high(a.raw)), _mm_cvtps_pd(high(b.raw)), _mm_cvtps_pd(high(c.raw)));
   return f32v{_mm_movelh_ps(lo, hi)};
@@ -113,16 +113,16 @@ struct lanes16 {
 };
 HWY_INLINE lanes16 zero16() {
   lanes16 a;
-  unroll<parts>([&](auto p) HWY_ATTR { a.v[p] = hn::Zero(f32_tag()); });
+  unroll<parts>([&](auto p) TROUPE_INLINED { a.v[p] = hn::Zero(f32_tag()); });
   return a;
 }
 HWY_INLINE lanes16 load16(const float* from) {
   lanes16 a;
-  unroll<parts>([&](auto p) HWY_ATTR { a.v[p] = hn::LoadU(f32_tag(), from + p * vector_lanes); });
+  unroll<parts>([&](auto p) TROUPE_INLINED { a.v[p] = hn::LoadU(f32_tag(), from + p * vector_lanes); });
   return a;
 }
 HWY_INLINE void store16(const lanes16& a, float* to) {
-  unroll<parts>([&](auto p) HWY_ATTR { hn::StoreU(a.v[p], f32_tag(), to + p * vector_lanes); });
+  unroll<parts>([&](auto p) TROUPE_INLINED { hn::StoreU(a.v[p], f32_tag(), to + p * vector_lanes); });
 }
 
 } // namespace HWY_NAMESPACE
