@@ -1,6 +1,6 @@
 #include "devices/cpu/cpu_ops.hpp"
 
-#include "kernels/reference/attention.hpp"
+#include "kernels/cpu/attention.hpp"
 #include "kernels/reference/cache.hpp"
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
@@ -142,9 +142,23 @@ void cpu_ops::compress(stream&, const compress_args& a) {
 }
 void cpu_ops::index_scores(stream& s, const index_scores_args& a) {
   expect(a.keys.dim == a.dim, "index_scores: keys and queries differ in dimension");
-  const worker_scratch scratch(s, pool_.threads(), reference::index_scores_scratch(a));
-  rows(a.count, 100.0 * a.dim * a.heads,
-       [&](int b, int e, int worker) { reference::index_scores(a, b, e, scratch.of(worker)); });
+  std::int64_t most = 0;
+  for (int i = 0; i < a.count; ++i)
+    most = std::max<std::int64_t>(most, a.visible.raw()[a.first + i]);
+  if (most <= 0)
+    return;
+  const worker_scratch scratch(s, pool_.threads(), cpu::index_scores_scratch(a));
+  // pieces: a tile of rows times a stretch of keys
+  const std::int64_t tiles = (a.count + cpu::index_tile - 1) / cpu::index_tile;
+  const std::int64_t stretch = 4 * cpu::index_keys, stretches = (most + stretch - 1) / stretch;
+  const double row_ns = static_cast<double>(stretch * a.dim * a.heads) / products_per_ns;
+  split(tiles * stretches, row_ns * std::min(a.count, cpu::index_tile), [&](std::int64_t b, std::int64_t e, int worker) {
+    for (std::int64_t t = b; t < e; ++t) {
+      const int row = static_cast<int>(t / stretches) * cpu::index_tile;
+      const std::int64_t key = t % stretches * stretch;
+      cpu::index_scores(a, row, std::min(row + cpu::index_tile, a.count), key, key + stretch, scratch.of(worker));
+    }
+  });
 }
 void cpu_ops::candidates(stream&, const candidate_args& a) {
   rows(a.count, 5000, [&](int b, int e, int) { reference::candidates(a, b, e); });
@@ -155,8 +169,8 @@ void cpu_ops::select(stream&, const select_args& a) {
 void cpu_ops::attention(stream& s, const attention_args& a) {
   expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim),
          "attention: keys and queries differ in dimension");
-  const worker_scratch scratch(s, pool_.threads(), reference::attention_scratch(a, 0, a.map.rows));
-  rows(a.map.rows, 20000, [&](int b, int e, int worker) { reference::attention(a, b, e, scratch.of(worker)); });
+  const worker_scratch scratch(s, pool_.threads(), cpu::attention_scratch(a));
+  rows(a.map.rows, 8000, [&](int b, int e, int worker) { cpu::attention(a, b, e, scratch.of(worker)); });
 }
 void cpu_ops::route(stream& s, const route_args& a) {
   expect(a.k <= a.experts, "route: more experts per token than experts");
