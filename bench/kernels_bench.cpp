@@ -65,10 +65,18 @@ made_weight make_weight(weight_format f, std::int64_t rows, std::int64_t cols) {
   const std::int64_t n = rows * cols;
   std::int64_t bytes = n, scales = 0;
   switch (f) {
-  case weight_format::f32: bytes = 4 * n; break;
-  case weight_format::bf16: bytes = 2 * n; break;
-  case weight_format::fp8_block: scales = (rows + 31) / 32 * ((cols + 31) / 32); break;
-  case weight_format::fp8_row: scales = n / 32; break;
+  case weight_format::f32:
+    bytes = 4 * n;
+    break;
+  case weight_format::bf16:
+    bytes = 2 * n;
+    break;
+  case weight_format::fp8_block:
+    scales = (rows + 31) / 32 * ((cols + 31) / 32);
+    break;
+  case weight_format::fp8_row:
+    scales = n / 32;
+    break;
   case weight_format::mxfp4:
     bytes = n / 2;
     scales = n / 32;
@@ -182,9 +190,8 @@ private:
     std::vector<std::byte> memory(part * size(threads_) + 64);
     for (int n = 0; n < 20; ++n) {
       double t = now_us(), sum = 0;
-      pool.run(threads_, [&](int c, int) {
-        done[size(c)] = static_cast<double>(cpu::probe_fma(200000, &sink[size(c) * 64]));
-      });
+      pool.run(threads_,
+               [&](int c, int) { done[size(c)] = static_cast<double>(cpu::probe_fma(200000, &sink[size(c) * 64])); });
       const double fma_us = now_us() - t;
       for (const double d : done)
         sum += d;
@@ -197,13 +204,15 @@ private:
       });
       peak_.byte_per_ns = std::max(peak_.byte_per_ns, static_cast<double>(part) * threads_ / (now_us() - t) / 1000);
     }
-    std::printf("{\"op\":\"peaks\",\"threads\":%d,\"fma_gmac_s\":%.1f,\"read_gb_s\":%.1f,\"isa\":\"%s\",\"cpu\":\"%s\"}\n",
-                threads_, peak_.mac_per_ns, peak_.byte_per_ns, cpu::instruction_set().c_str(), model_.c_str());
+    std::printf(
+        "{\"op\":\"peaks\",\"threads\":%d,\"fma_gmac_s\":%.1f,\"read_gb_s\":%.1f,\"isa\":\"%s\",\"cpu\":\"%s\"}\n",
+        threads_, peak_.mac_per_ns, peak_.byte_per_ns, cpu::instruction_set().c_str(), model_.c_str());
   }
 
   static std::size_t copies(double bytes) { return static_cast<std::size_t>(std::clamp(24e6 / bytes, 1.0, 400.0)); }
 
-  void linear(const std::string& which, weight_format f, std::int64_t outputs, std::int64_t cols, int rows, int groups = 1) {
+  void linear(const std::string& which, weight_format f, std::int64_t outputs, std::int64_t cols, int rows,
+              int groups = 1) {
     const std::string op = "linear " + which;
     if (!wanted(op))
       return;
@@ -395,7 +404,8 @@ private:
     c.visible = a.visible;
     c.limit = 32;
     c.candidates = at(chosen);
-    measure("candidates", std::to_string(rows) + " rows, 32 of 63", 0, 0, [&] { device_->ops().candidates(*stream_, c); });
+    measure("candidates", std::to_string(rows) + " rows, 32 of 63", 0, 0,
+            [&] { device_->ops().candidates(*stream_, c); });
   }
 
   void small(int rows) {

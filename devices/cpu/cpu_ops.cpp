@@ -1,6 +1,8 @@
 #include "devices/cpu/cpu_ops.hpp"
 
 #include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/rows.hpp"
+#include "kernels/cpu/select.hpp"
 #include "kernels/reference/cache.hpp"
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
@@ -34,17 +36,25 @@ constexpr double fork_ns = 1500;       // below twice this an operation is not c
 constexpr double products_per_ns = 40; // multiply-adds of one thread
 constexpr int chunks_per_thread = 4;
 
-// Each worker's share of the stream's scratch.
-class worker_scratch {
+// Each worker's share of the stream's working space.
+template <class T> class worker_space {
 public:
-  worker_scratch(stream& s, int workers, std::size_t each)
-      : each_((each + 15) / 16 * 16), all_(own(s).scratch(each_ * static_cast<std::size_t>(workers))) {}
-  std::span<float> of(int worker) const { return all_.subspan(each_ * static_cast<std::size_t>(worker), each_); }
+  worker_space(stream& s, int workers, std::size_t each)
+      : each_((each + 15) / 16 * 16), all_(space(own(s), each_ * static_cast<std::size_t>(workers))) {}
+  std::span<T> of(int worker) const { return all_.subspan(each_ * static_cast<std::size_t>(worker), each_); }
 
 private:
+  static std::span<T> space(cpu_stream& s, std::size_t n) {
+    if constexpr (std::is_same_v<T, float>)
+      return s.scratch(n);
+    else
+      return s.words(n);
+  }
   std::size_t each_;
-  std::span<float> all_;
+  std::span<T> all_;
 };
+using worker_scratch = worker_space<float>;
+using worker_words = worker_space<std::uint32_t>;
 
 } // namespace
 
@@ -69,10 +79,10 @@ void cpu_ops::gather(stream&, const gather_args& a) {
        [&](int b, int e, int) { reference::gather(a, b, e); });
 }
 void cpu_ops::engram_gate(stream&, const engram_gate_args& a) {
-  rows(a.rows, 1.0 * a.streams * a.hidden, [&](int b, int e, int) { reference::engram_gate(a, b, e); });
+  rows(a.rows, 0.2 * a.streams * a.hidden, [&](int b, int e, int) { cpu::engram_gate(a, b, e); });
 }
 void cpu_ops::hc_collapse(stream&, const hc_collapse_args& a) {
-  rows(a.rows, 0.2 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_collapse(a, b, e); });
+  rows(a.rows, 0.05 * a.streams * a.hidden, [&](int b, int e, int) { cpu::hc_collapse(a, b, e); });
 }
 void cpu_ops::hc_mixes(stream& s, const hc_mixes_args& a) {
   const auto& fn = own<cpu::panel_weight>(a.fn, "hc_mixes: fn was not packed by this device");
@@ -88,22 +98,22 @@ void cpu_ops::hc_mixes(stream& s, const hc_mixes_args& a) {
   rows(a.rows, static_cast<double>(fn.rows * fn.cols) / products_per_ns + 1000, [&](int b, int e, int) {
     cpu::linear(l, 0, fn.rows, b, e);
     for (int i = b; i < e; ++i)
-      reference::hc_mixes_row(a, i, products.data() + i * fn.rows);
+      cpu::hc_mixes_row(a, i, products.data() + i * fn.rows);
   });
 }
 void cpu_ops::hc_expand(stream&, const hc_expand_args& a) {
   expect(a.streams >= 1 && a.streams <= reference::max_streams, "hc_expand: between 1 and 16 streams");
-  rows(a.rows, 1.0 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_expand(a, b, e); });
+  rows(a.rows, 0.15 * a.streams * a.hidden, [&](int b, int e, int) { cpu::hc_expand(a, b, e); });
 }
 void cpu_ops::hc_mean(stream&, const hc_mean_args& a) {
-  rows(a.rows, 0.5 * a.streams * a.hidden, [&](int b, int e, int) { reference::hc_mean(a, b, e); });
+  rows(a.rows, 0.05 * a.streams * a.hidden, [&](int b, int e, int) { cpu::hc_mean(a, b, e); });
 }
 void cpu_ops::rms_norm(stream&, const rms_norm_args& a) {
-  rows(a.rows, 0.5 * a.cols, [&](int b, int e, int) { reference::rms_norm(a, b, e); });
+  rows(a.rows, 0.15 * a.cols, [&](int b, int e, int) { cpu::rms_norm(a, b, e); });
 }
 void cpu_ops::round(stream&, const round_args& a) {
   expect(a.cols % 32 == 0, "round: columns must be a multiple of 32");
-  rows(a.rows, 4.0 * a.cols, [&](int b, int e, int) { reference::round(a, b, e); });
+  rows(a.rows, 0.3 * a.cols, [&](int b, int e, int) { cpu::round(a, b, e); });
 }
 
 void cpu_ops::linear(stream&, const linear_args& a) {
@@ -122,7 +132,7 @@ void cpu_ops::linear(stream&, const linear_args& a) {
 }
 
 void cpu_ops::rope(stream&, const rope_args& a) {
-  rows(a.rows, 0.5 * a.heads * a.rope_dim, [&](int b, int e, int) { reference::rope(a, b, e); });
+  rows(a.rows, 0.15 * a.heads * a.rope_dim, [&](int b, int e, int) { cpu::rope(a, b, e); });
 }
 void cpu_ops::encode(stream&, const encode_args& a) {
   expect(a.format == kv_format::f32 || a.dim % 32 == 0, "encode: the dimension must be a multiple of 32");
@@ -152,19 +162,22 @@ void cpu_ops::index_scores(stream& s, const index_scores_args& a) {
   const std::int64_t tiles = (a.count + cpu::index_tile - 1) / cpu::index_tile;
   const std::int64_t stretch = 4 * cpu::index_keys, stretches = (most + stretch - 1) / stretch;
   const double row_ns = static_cast<double>(stretch * a.dim * a.heads) / products_per_ns;
-  split(tiles * stretches, row_ns * std::min(a.count, cpu::index_tile), [&](std::int64_t b, std::int64_t e, int worker) {
-    for (std::int64_t t = b; t < e; ++t) {
-      const int row = static_cast<int>(t / stretches) * cpu::index_tile;
-      const std::int64_t key = t % stretches * stretch;
-      cpu::index_scores(a, row, std::min(row + cpu::index_tile, a.count), key, key + stretch, scratch.of(worker));
-    }
-  });
+  split(tiles * stretches, row_ns * std::min(a.count, cpu::index_tile),
+        [&](std::int64_t b, std::int64_t e, int worker) {
+          for (std::int64_t t = b; t < e; ++t) {
+            const int row = static_cast<int>(t / stretches) * cpu::index_tile;
+            const std::int64_t key = t % stretches * stretch;
+            cpu::index_scores(a, row, std::min(row + cpu::index_tile, a.count), key, key + stretch, scratch.of(worker));
+          }
+        });
 }
-void cpu_ops::candidates(stream&, const candidate_args& a) {
-  rows(a.count, 5000, [&](int b, int e, int) { reference::candidates(a, b, e); });
+void cpu_ops::candidates(stream& s, const candidate_args& a) {
+  const worker_words scratch(s, pool_.threads(), cpu::candidates_scratch(a, 0, a.count));
+  rows(a.count, 1000, [&](int b, int e, int worker) { cpu::candidates(a, b, e, scratch.of(worker)); });
 }
-void cpu_ops::select(stream&, const select_args& a) {
-  rows(a.count, 5000, [&](int b, int e, int) { reference::select(a, b, e); });
+void cpu_ops::select(stream& s, const select_args& a) {
+  const worker_words scratch(s, pool_.threads(), cpu::select_scratch(a, 0, a.count));
+  rows(a.count, 2000, [&](int b, int e, int worker) { cpu::select(a, b, e, scratch.of(worker)); });
 }
 void cpu_ops::attention(stream& s, const attention_args& a) {
   expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim),
@@ -175,10 +188,10 @@ void cpu_ops::attention(stream& s, const attention_args& a) {
 void cpu_ops::route(stream& s, const route_args& a) {
   expect(a.k <= a.experts, "route: more experts per token than experts");
   const worker_scratch scratch(s, pool_.threads(), reference::route_scratch(a));
-  rows(a.rows, 20.0 * a.experts, [&](int b, int e, int worker) { reference::route(a, b, e, scratch.of(worker)); });
+  rows(a.rows, 5.0 * a.experts, [&](int b, int e, int worker) { cpu::route(a, b, e, scratch.of(worker)); });
 }
 void cpu_ops::swiglu(stream&, const swiglu_args& a) {
-  rows(a.rows, 10.0 * a.cols, [&](int b, int e, int) { reference::swiglu(a, b, e); });
+  rows(a.rows, 1.0 * a.cols, [&](int b, int e, int) { cpu::swiglu(a, b, e); });
 }
 
 void cpu_ops::experts(stream& s, const experts_args& a) {
@@ -262,13 +275,13 @@ void cpu_ops::experts(stream& s, const experts_args& a) {
 }
 
 void cpu_ops::combine(stream&, const combine_args& a) {
-  rows(a.rows, 1.0 * a.k * a.hidden, [&](int b, int e, int) { reference::combine(a, b, e); });
+  rows(a.rows, 0.1 * a.k * a.hidden, [&](int b, int e, int) { cpu::combine(a, b, e); });
 }
 void cpu_ops::copy_rows(stream&, const copy_rows_args& a) {
   rows(a.rows, 0.1 * static_cast<double>(a.cols), [&](int b, int e, int) { reference::copy_rows(a, b, e); });
 }
 void cpu_ops::copy_columns(stream&, const copy_columns_args& a) {
-  rows(a.rows, 0.2 * static_cast<double>(a.cols), [&](int b, int e, int) { reference::copy_columns(a, b, e); });
+  rows(a.rows, 0.2 * static_cast<double>(a.cols), [&](int b, int e, int) { cpu::copy_columns(a, b, e); });
 }
 
 void cpu_ops::sample_rows(stream& s, const sample_rows_args& a) {

@@ -19,6 +19,15 @@ public:
     std::vector<float*> inner, y;
   };
   routed_rows routed;
+  // At least n words that stay valid until the next call.
+  std::span<std::uint32_t> words(std::size_t n) {
+    if (words_.size() < n)
+      words_.resize(n);
+    return {words_.data(), n};
+  }
+
+private:
+  std::vector<std::uint32_t> words_;
 };
 
 class cpu_ops : public op_table {

@@ -63,6 +63,35 @@ HWY_INLINE void round_fp8_block(const float* x, float* out) {
   }
 }
 
+// e2m1 and back of a value already divided by its scale; NaN becomes 6 with its sign, as in number_formats.hpp.
+HWY_INLINE f32v e2m1_values(f32v v) {
+  const f32v a = hn::Abs(v);
+  f32v r = set1(6.0f);
+  r = hn::IfThenElse(hn::Le(a, set1(5.0f)), set1(4.0f), r);
+  r = hn::IfThenElse(hn::Lt(a, set1(3.5f)), set1(3.0f), r);
+  r = hn::IfThenElse(hn::Le(a, set1(2.5f)), set1(2.0f), r);
+  r = hn::IfThenElse(hn::Lt(a, set1(1.75f)), set1(1.5f), r);
+  r = hn::IfThenElse(hn::Le(a, set1(1.25f)), set1(1.0f), r);
+  r = hn::IfThenElse(hn::Lt(a, set1(0.75f)), set1(0.5f), r);
+  r = hn::IfThenElse(hn::Le(a, set1(0.25f)), hn::Zero(f32_tag()), r);
+  return hn::Or(r, as_f32(hn::And(hn::BitCast(u32_tag(), v), hn::Set(u32_tag(), 0x80000000u))));
+}
+HWY_INLINE void round_fp4_block(const float* x, float* out) {
+  const f32v scale = set1(fp4_scale(largest_magnitude(x, 32)));
+  for (int i = 0; i < 32; i += vector_lanes) {
+    const f32v v = hn::Div(hn::LoadU(f32_tag(), x + i), scale);
+    hn::StoreU(hn::Mul(e2m1_values(v), scale), f32_tag(), out + i);
+  }
+}
+
+HWY_INLINE f32v bf16_values(f32v v) {
+  const u32v b = hn::BitCast(u32_tag(), v);
+  const u32v odd = hn::And(hn::ShiftRight<16>(b), hn::Set(u32_tag(), 1u));
+  const u32v moved = hn::Add(hn::Add(b, hn::Set(u32_tag(), 0x7fffu)), odd);
+  const f32v r = as_f32(hn::And(moved, hn::Set(u32_tag(), 0xffff0000u)));
+  return hn::IfThenElse(hn::Eq(v, v), r, as_f32(hn::Set(u32_tag(), 0x7fc00000u)));
+}
+
 } // namespace HWY_NAMESPACE
 } // namespace troupe::cpu
 HWY_AFTER_NAMESPACE();

@@ -25,7 +25,8 @@ struct key_range {
 };
 inline key_range window_of(const attention_args& a, int row) {
   const std::int64_t s = a.map.sequence.raw()[row], start = a.map.start.raw()[s];
-  const std::int64_t low = std::max({std::int64_t{a.map.window_lo.raw()[row]}, std::int64_t{0}, start - a.ring.entries});
+  const std::int64_t low =
+      std::max({std::int64_t{a.map.window_lo.raw()[row]}, std::int64_t{0}, start - a.ring.entries});
   const std::int64_t high =
       std::min(std::int64_t{a.map.window_hi.raw()[row]}, start + a.map.row_count.raw()[s] - 1) + 1;
   return {low, std::max(low, high)};
@@ -141,8 +142,8 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
         x[i] = k < in_window ? window + k * dim : chosen + (k - in_window) * dim;
         out[i] = s + k * 16;
       }
-      product_wide<decode_f32, 1>({view_of_rows(queries, dim, width, width), g * 16, g * 16 + 16, static_cast<int>(n), x,
-                                   out, g * 16, false});
+      product_wide<decode_f32, 1>(
+          {view_of_rows(queries, dim, width, width), g * 16, g * 16 + 16, static_cast<int>(n), x, out, g * 16, false});
     }
     const std::int64_t here = std::min<std::int64_t>(heads - g * 16, 16);
     std::fill(std::copy_n(a.sink.raw() + g * 16, here, sinks), sinks + 16, 0.0f);
@@ -240,7 +241,8 @@ void index_score_rows(const index_scores_args& a, int begin, int end, std::int64
     for (; tile_end < end && a.map.sequence.raw()[a.first + tile_end] == sequence; ++tile_end)
       most = std::max(most, visible_of(tile_end));
     for (std::int64_t key = first_key; key < most; key += index_keys) {
-      gather_index_keys(a, sequence, key, static_cast<int>(std::min<std::int64_t>(most - key, index_keys)), keys, row_space);
+      gather_index_keys(a, sequence, key, static_cast<int>(std::min<std::int64_t>(most - key, index_keys)), keys,
+                        row_space);
       for (int i = tile; i < tile_end; ++i) {
         const std::int64_t n = std::min<std::int64_t>(visible_of(i) - key, index_keys);
         if (n <= 0)

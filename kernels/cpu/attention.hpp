@@ -18,8 +18,8 @@ void attention(const attention_args& a, int begin, int end, std::span<float> scr
 // Keys are computed in groups; units of work below.
 inline constexpr int index_keys = 32, index_tile = 16;
 std::size_t index_scores_scratch(const index_scores_args& a);
-// Rows [begin, end) counted from a.first, at most index_tile of them; scores of keys [first_key, last_key) where visible.
-// first_key is a multiple of index_keys.
+// Rows [begin, end) counted from a.first, at most index_tile of them; scores of keys [first_key, last_key) where
+// visible. first_key is a multiple of index_keys.
 void index_scores(const index_scores_args& a, int begin, int end, std::int64_t first_key, std::int64_t last_key,
                   std::span<float> scratch);
 

@@ -36,8 +36,8 @@ constexpr int inputs_per_word(panel_format f) {
 }
 
 // Where the words lie; made from panel_weight, or over a plain fp32 matrix. Eight panels form a strip (the last one may
-// be narrower) whose words alternate: word 0 of its panels, word 1 of its panels, ... Whoever computes a strip reads one
-// stream of memory. The scales of a strip alternate in the same way.
+// be narrower) whose words alternate: word 0 of its panels, word 1 of its panels, ... Whoever computes a strip reads
+// one stream of memory. The scales of a strip alternate in the same way.
 constexpr std::int64_t panels_per_strip = 8;
 struct panel_view {
   panel_format format = panel_format::f32;
@@ -50,8 +50,8 @@ struct panel_view {
   std::int64_t blocks() const { return (inputs + 31) / 32; }
 };
 
-// Panel p of a view: its word i at words + i*word_stride (dwords), its scales of block b at scales + b*scale_stride. The
-// next panels of the strip follow 16 dwords (16 bytes) later.
+// Panel p of a view: its word i at words + i*word_stride (dwords), its scales of block b at scales + b*scale_stride.
+// The next panels of the strip follow 16 dwords (16 bytes) later.
 struct panel_place {
   const std::uint32_t* words = nullptr;
   const std::uint8_t* scales = nullptr;

@@ -31,7 +31,8 @@ void read_bytes(const std::byte* from, std::size_t n, std::uint32_t* sink) {
   unroll<loads>([&](auto i) TROUPE_INLINED { acc[i] = hn::Zero(u32_tag()); });
   const auto* p = reinterpret_cast<const std::uint32_t*>(from);
   for (std::size_t k = 0; k < n / 4; k += static_cast<std::size_t>(loads * vector_lanes))
-    unroll<loads>([&](auto i) TROUPE_INLINED { acc[i] = hn::Xor(acc[i], hn::LoadU(u32_tag(), p + k + i * vector_lanes)); });
+    unroll<loads>([&](auto i)
+                      TROUPE_INLINED { acc[i] = hn::Xor(acc[i], hn::LoadU(u32_tag(), p + k + i * vector_lanes)); });
   *sink = hn::GetLane(hn::Xor(hn::Xor(acc[0], acc[1]), hn::Xor(acc[2], acc[3])));
 }
 

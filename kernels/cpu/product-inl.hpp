@@ -304,9 +304,8 @@ template <class Format, int NP, int XK> HWY_INLINE void product_stretches(const 
   } while (k0 < job.w.inputs);
 }
 template <class Format, int XK> void product_wide(const product_job& job) {
-  for_panels<wide_panels>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
-    product_stretches<Format, decltype(np)::value, XK>(job, panel);
-  });
+  for_panels<wide_panels>(job, [&](auto np, std::int64_t panel)
+                                   TROUPE_INLINED { product_stretches<Format, decltype(np)::value, XK>(job, panel); });
 }
 
 template <class Format> void product_of(const product_job& job) {

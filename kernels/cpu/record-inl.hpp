@@ -44,7 +44,8 @@ HWY_INLINE void decode_e2m1(const std::byte* codes, float scale, float* out) {
     u32v word = hn::Set(u32_tag(), half[i / 8]);
     if constexpr (vector_lanes == 16)
       word = hn::IfThenElse(hn::Lt(lane, hn::Set(u32_tag(), 8u)), word, hn::Set(u32_tag(), half[1]));
-    const u32v place = hn::And(hn::Add(lane, hn::Set(u32_tag(), static_cast<std::uint32_t>(i))), hn::Set(u32_tag(), 7u));
+    const u32v place =
+        hn::And(hn::Add(lane, hn::Set(u32_tag(), static_cast<std::uint32_t>(i))), hn::Set(u32_tag(), 7u));
     hn::StoreU(hn::Mul(format.decode<0>(hn::Shr(word, hn::ShiftLeft<2>(place))), s), f32_tag(), out + i);
   }
 #endif
@@ -53,7 +54,9 @@ HWY_INLINE void decode_e2m1(const std::byte* codes, float scale, float* out) {
 HWY_INLINE void decode_record(kv_format f, const std::byte* record, std::int64_t dim, float* x) {
   const auto byte_at = [&](std::int64_t i) TROUPE_INLINED { return std::to_integer<std::uint8_t>(record[i]); };
   switch (f) {
-  case kv_format::f32: std::memcpy(x, record, static_cast<std::size_t>(dim) * 4); return;
+  case kv_format::f32:
+    std::memcpy(x, record, static_cast<std::size_t>(dim) * 4);
+    return;
   case kv_format::fp8_ue8m0_32:
     for (std::int64_t c = 0; c < dim; c += 32)
       decode_e4m3(record + c, 32, f32_from_ue8m0(byte_at(dim + c / 32)), x + c);

@@ -481,7 +481,7 @@ inline bytes run_rows(device& d, std::uint64_t seed) {
     d.ops().swiglu(*s, g);
     append(b, x);
   }
-  for (const kv_format f : {kv_format::fp8_ue8m0_32, kv_format::fp4_ue8m0_32}) {
+  for (const kv_format f : all_kv_formats) {
     std::vector<float> x = r.values(std::int64_t{rows} * cols), out(x.size());
     for (float& v : x) // the whole range of the format and of its scales
       switch (r.below(64)) {
