@@ -128,8 +128,8 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
   float* queries = scratch + space.queries_at;
   const float* q = a.q.raw() + std::int64_t{row} * heads * dim;
   const std::int64_t width = space.groups * 16;
-  for (std::int64_t h = 0; h < heads; ++h)
-    for (std::int64_t c = 0; c < dim; ++c)
+  for (std::int64_t c = 0; c < dim; ++c)
+    for (std::int64_t h = 0; h < heads; ++h)
       queries[c * width + h] = q[h * dim + c];
   HWY_ALIGN float sinks[16];
   float* row_out = a.out.raw() + std::int64_t{row} * heads * dim;

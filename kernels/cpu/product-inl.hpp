@@ -149,7 +149,7 @@ HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std
 // Panels in flight with R rows: as many accumulators as the registers hold beside words and scales.
 constexpr int panels_with(int rows) {
 #if HWY_TARGET == HWY_AVX3
-  return rows == 8 ? 2 : rows == 1 ? 8 : 4;
+  return rows == 8 || rows == 4 ? 2 : rows == 1 ? 8 : 4;
 #elif HWY_TARGET == HWY_AVX2
   return rows == 4 ? 1 : rows == 2 ? 2 : 4;
 #elif HWY_TARGET == HWY_NEON
