@@ -1,5 +1,5 @@
 // Speed of single operations of a device with the embedded model's shapes. One JSON line a case:
-//   troupe_bench_kernels [device [threads [filter]]]
+//   troupe_bench_kernels [device [threads [filter [instruction set]]]]
 // roofline: share of the time that the measured peaks of this machine (fused multiply-adds, reading of weights) would
 // need at least. Weights are cycled through copies worth 24 MB, as a token's pass over the model does.
 #include "devices/cpu/thread_pool.hpp"
@@ -138,7 +138,7 @@ public:
   }
 
   void run_all() {
-    for (const int rows : {1, 4, 256}) {
+    for (const int rows : {1, 2, 4, 16, 256}) {
       linear("wq_a", weight_format::fp8_block, 192, 384, rows);
       linear("wq_b", weight_format::fp8_block, 1024, 192, rows);
       linear("wkv", weight_format::fp8_block, 128, 384, rows);
@@ -443,6 +443,8 @@ private:
 } // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 4)
+    cpu::use_instruction_set(argv[4]);
   const std::string name = argc > 1 ? argv[1] : "cpu";
   const int threads = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 1;
   bench(name, threads, argc > 3 ? argv[3] : "").run_all();

@@ -142,7 +142,7 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
         x[i] = k < in_window ? window + k * dim : chosen + (k - in_window) * dim;
         out[i] = s + k * 16;
       }
-      product_wide<decode_f32, 1>(
+      product_of_rows<decode_f32, 1>(
           {view_of_rows(queries, dim, width, width), g * 16, g * 16 + 16, static_cast<int>(n), x, out, g * 16, false});
     }
     const std::int64_t here = std::min<std::int64_t>(heads - g * 16, 16);
@@ -158,11 +158,11 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
       out[h] = row_out + (g * 16 + h) * dim;
     }
     const int rows = static_cast<int>(here);
-    product_wide<decode_f32, 16>({view_of_rows(window, in_window, dim, dim), 0, dim, rows, x, out, 0, false});
+    product_of_rows<decode_f32, 16>({view_of_rows(window, in_window, dim, dim), 0, dim, rows, x, out, 0, false});
     for (std::int64_t h = 0; h < here; ++h)
       x[h] = p + in_window * 16 + h;
     if (in_selected > 0)
-      product_wide<decode_f32, 16>({view_of_rows(chosen, in_selected, dim, dim), 0, dim, rows, x, out, 0, true});
+      product_of_rows<decode_f32, 16>({view_of_rows(chosen, in_selected, dim, dim), 0, dim, rows, x, out, 0, true});
   }
 }
 
@@ -255,8 +255,8 @@ void index_score_rows(const index_scores_args& a, int begin, int end, std::int64
             x[h] = q + (first + h) * dim;
             out[h] = dots + (first + h) * index_keys;
           }
-          product_wide<decode_f32, 1>({view_of_rows(keys, dim, index_keys, index_keys), 0, index_keys,
-                                       static_cast<int>(here), x, out, 0, false});
+          product_of_rows<decode_f32, 1>({view_of_rows(keys, dim, index_keys, index_keys), 0, index_keys,
+                                          static_cast<int>(here), x, out, 0, false});
         }
         HWY_ALIGN float sums[index_keys];
         for (int part = 0; part < index_keys; part += vector_lanes) {

@@ -85,7 +85,8 @@ HWY_INLINE f32v load_scale(const std::uint8_t* from) {
 
 // Input k of row r lies at x[r][k*XK]; the 16 outputs of panel p of row r at out[r] + 16*p, written whole.
 // resume: the accumulators go on from what lies in out. Inputs [k0, k1), k0 a multiple of 32.
-template <class Format, int R, int NP, int XK>
+// ahead: dwords from the word in use to the one asked of memory; the caches' own prefetchers stop at every page.
+template <class Format, int R, int NP, int XK, int ahead = 0>
 HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std::int64_t k0, std::int64_t k1,
                               const float* const* x_rows, float* const* out_rows, bool resume) {
   constexpr int per_word = Format::per_word;
@@ -125,6 +126,8 @@ HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std
       });
     }
     for (; k + per_word <= stop; k += per_word, at += word_stride) {
+      if constexpr (ahead > 0)
+        unroll<NP>([&](auto p) TROUPE_INLINED { __builtin_prefetch(at + ahead + p * 16); });
       u32v word[n];
       unroll<n>([&](auto i) TROUPE_INLINED { word[i] = load(i); });
       unroll<per_word>([&](auto j) TROUPE_INLINED { step(j, k, word); });
@@ -149,7 +152,7 @@ HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std
 // Panels in flight with R rows: as many accumulators as the registers hold beside words and scales.
 constexpr int panels_with(int rows) {
 #if HWY_TARGET == HWY_AVX3
-  return rows == 8 || rows == 4 ? 2 : rows == 1 ? 8 : 4;
+  return rows == 8 ? 2 : rows == 1 ? 8 : 4;
 #elif HWY_TARGET == HWY_AVX2
   return rows == 4 ? 1 : rows == 2 ? 2 : 4;
 #elif HWY_TARGET == HWY_NEON
@@ -190,7 +193,7 @@ struct product_source {
 };
 
 // One block of R rows and NP panels from panel `panel` on, whatever part of it is asked for.
-template <class Format, int R, int NP, int XK>
+template <class Format, int R, int NP, int XK, int ahead = 0>
 HWY_INLINE void product_piece(const product_job& job, const product_source& from, std::int64_t panel, int row,
                               std::int64_t k0, std::int64_t k1) {
   const std::int64_t o = panel * 16;
@@ -199,7 +202,7 @@ HWY_INLINE void product_piece(const product_job& job, const product_source& from
   if (o >= job.first && o + NP * 16 <= job.last) {
     for (int r = 0; r < R; ++r)
       out[r] = job.out[row + r] + (o - job.out_origin);
-    product_block<Format, R, NP, XK>(from.place, from.origin, k0, k1, job.x + row, out, resume);
+    product_block<Format, R, NP, XK, ahead>(from.place, from.origin, k0, k1, job.x + row, out, resume);
     return;
   }
   HWY_ALIGN float whole[R][NP * 16];
@@ -209,17 +212,22 @@ HWY_INLINE void product_piece(const product_job& job, const product_source& from
     if (resume)
       std::copy_n(job.out[row + r] + (a - job.out_origin), n, whole[r] + (a - o));
   }
-  product_block<Format, R, NP, XK>(from.place, from.origin, k0, k1, job.x + row, out, resume);
+  product_block<Format, R, NP, XK, ahead>(from.place, from.origin, k0, k1, job.x + row, out, resume);
   for (int r = 0; r < R; ++r)
     std::copy_n(whole[r] + (a - o), n, job.out[row + r] + (a - job.out_origin));
 }
 
-// All rows of NP panels, in blocks of most_rows, ..., 2, 1.
+// All rows of the NP panels that lie side by side in `from`, in blocks of most_rows, ..., 2, 1.
 template <class Format, int NP, int XK, int R = most_rows>
 HWY_INLINE void product_rows(const product_job& job, const product_source& from, std::int64_t panel, int row,
                              std::int64_t k0, std::int64_t k1) {
+  constexpr int np = std::min(NP, panels_with(R));
   for (; row + R <= job.rows; row += R)
-    product_piece<Format, R, NP, XK>(job, from, panel, row, k0, k1);
+    for (int p = 0; p < NP; p += np) {
+      product_source part = from;
+      part.place.words += p * 16;
+      product_piece<Format, R, np, XK>(job, part, panel + p, row, k0, k1);
+    }
   if constexpr (R > 1)
     product_rows<Format, NP, XK, R / 2>(job, from, panel, row, k0, k1);
 }
@@ -246,73 +254,75 @@ template <int np, class F> HWY_INLINE void for_panels(const product_job& job, F&
   }
 }
 
-// Few rows: words are decoded for one block of rows.
-template <class Format, int R> void product_few(const product_job& job, int row) {
-  for_panels<panels_with(R)>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
-    product_piece<Format, R, decltype(np)::value, 1>(job, {place_of(job.w, panel), 0}, panel, row, 0, job.w.inputs);
-  });
-}
-template <class Format, int R = most_rows> void product_few_rows(const product_job& job, int row) {
+// Few rows: words are decoded in registers, again for each block of rows.
+template <class Format, int R = most_rows> void product_of_few(const product_job& job, int row) {
   for (; row + R <= job.rows; row += R)
-    product_few<Format, R>(job, row);
+    for_panels<panels_with(R)>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
+      constexpr int count = decltype(np)::value;
+      product_piece<Format, R, count, 1, 1024>(job, {place_of(job.w, panel), 0}, panel, row, 0, job.w.inputs);
+    });
   if constexpr (R > 1)
-    product_few_rows<Format, R / 2>(job, row);
+    product_of_few<Format, R / 2>(job, row);
 }
 
-constexpr int wide_panels = most_rows > 1 ? 2 : 1; // panels decoded together for many rows
-constexpr std::int64_t wide_inputs = 256;          // inputs decoded together: they stay in the first-level cache
+// Panels and inputs decoded together: they stay in the first-level cache, and memory is read as one stream.
+constexpr int decoded_panels = most_rows > 1 ? 8 : 1;
+constexpr std::int64_t decoded_inputs = 64;
 
-// Inputs [k0, k1) of NP panels as fp32 [k1-k0][NP*16].
+// Inputs [k0, k1) of NP panels as fp32 [k1-k0][NP*16]; k0 is a multiple of 32. The last word may run past k1: `to` must
+// have room for it.
 template <class Format, int NP>
 HWY_INLINE void decode_panels(const panel_place& place, std::int64_t k0, std::int64_t k1, float* to) {
-  constexpr int per_word = Format::per_word;
+  constexpr int per_word = Format::per_word, n = NP * parts;
   const Format format;
-  for (int i = 0; i < NP * parts; ++i) {
-    const std::uint32_t* at = place.words + k0 / per_word * place.word_stride + i * vector_lanes;
-    float* out = to + i * vector_lanes;
-    f32v scale = hn::Zero(f32_tag());
-    for (std::int64_t k = k0; k < k1; k += per_word, at += place.word_stride, out += NP * 16 * per_word) {
-      if constexpr (Format::scaled)
-        if (k % 32 == 0)
-          scale = load_scale(place.scales + k / 32 * place.scale_stride + i * vector_lanes);
-      const u32v word = load_word(at);
-      unroll<per_word>([&](auto j) TROUPE_INLINED {
-        f32v v = format.template decode<decltype(j)::value>(word);
-        if constexpr (Format::scaled)
-          v = hn::Mul(v, scale);
-        hn::StoreU(v, f32_tag(), out + j * NP * 16); // the last word may run past k1: `to` has room for it
+  const std::uint32_t* at = place.words + k0 / per_word * place.word_stride;
+  f32v scale[n];
+  for (std::int64_t k = k0; k < k1;) {
+    if constexpr (Format::scaled)
+      unroll<n>([&](auto i) TROUPE_INLINED {
+        scale[i] = load_scale(place.scales + k / 32 * place.scale_stride + i * vector_lanes);
       });
-    }
+    const std::int64_t stop = std::min(k1, k + 32);
+    for (; k < stop; k += per_word, at += place.word_stride, to += NP * 16 * per_word)
+      unroll<n>([&](auto i) TROUPE_INLINED {
+        const u32v word = load_word(at + i * vector_lanes);
+        unroll<per_word>([&](auto j) TROUPE_INLINED {
+          f32v v = format.template decode<decltype(j)::value>(word);
+          if constexpr (Format::scaled)
+            v = hn::Mul(v, scale[i]);
+          hn::StoreU(v, f32_tag(), to + j * NP * 16 + i * vector_lanes);
+        });
+      });
   }
 }
 
-// Many rows: a stretch of inputs of NP panels is decoded once, then every row goes on from its partial sums.
+// Several rows: a stretch of inputs of NP panels is decoded once, then every row goes on from its partial sums.
 template <class Format, int NP, int XK> HWY_INLINE void product_stretches(const product_job& job, std::int64_t panel) {
-  HWY_ALIGN float decoded[NP * 16 * wide_inputs];
   const panel_place place = place_of(job.w, panel);
   std::int64_t k0 = 0;
   do { // once without inputs too: sums of nothing are 0
-    const std::int64_t k1 = std::min(job.w.inputs, k0 + wide_inputs);
     if constexpr (Format::format == panel_format::f32) {
+      const std::int64_t k1 = std::min<std::int64_t>(job.w.inputs, k0 + 256);
       product_rows<decode_f32, NP, XK>(job, {place, 0}, panel, 0, k0, k1);
+      k0 = k1;
     } else {
+      HWY_ALIGN float decoded[NP * 16 * decoded_inputs];
+      const std::int64_t k1 = std::min(job.w.inputs, k0 + decoded_inputs);
       decode_panels<Format, NP>(place, k0, k1, decoded);
       const panel_place plain{reinterpret_cast<const std::uint32_t*>(decoded), nullptr, NP * 16, 0};
       product_rows<decode_f32, NP, XK>(job, {plain, k0}, panel, 0, k0, k1);
+      k0 = k1;
     }
-    k0 = k1;
   } while (k0 < job.w.inputs);
 }
-template <class Format, int XK> void product_wide(const product_job& job) {
-  for_panels<wide_panels>(job, [&](auto np, std::int64_t panel)
-                                   TROUPE_INLINED { product_stretches<Format, decltype(np)::value, XK>(job, panel); });
+template <class Format, int XK> void product_of_rows(const product_job& job) {
+  for_panels<decoded_panels>(job, [&](auto np, std::int64_t panel) TROUPE_INLINED {
+    product_stretches<Format, decltype(np)::value, XK>(job, panel);
+  });
 }
 
 template <class Format> void product_of(const product_job& job) {
-  if (job.rows > 2 * most_rows)
-    product_wide<Format, 1>(job);
-  else
-    product_few_rows<Format>(job, 0);
+  job.rows <= 2 * most_rows ? product_of_few<Format>(job, 0) : product_of_rows<Format, 1>(job);
 }
 
 HWY_INLINE void run_product(const product_job& job) {
