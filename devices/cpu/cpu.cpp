@@ -40,13 +40,14 @@ public:
            (pool_.threads() == 1 ? " thread" : " threads");
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<cpu_stream>(); }
-  std::shared_ptr<const weight> pack(const weight_source& s) override { return cpu::pack_weight(s); }
+  std::shared_ptr<const weight> pack(const weight_source& s) override { return cpu::pack_weight(s, arena_); }
   std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source> sources) override {
-    return cpu::pack_experts(sources);
+    return cpu::pack_experts(sources, arena_);
   }
   op_table& ops() override { return ops_; }
 
 private:
+  cpu::weight_arena arena_;
   thread_pool pool_;
   cpu_ops ops_;
 };

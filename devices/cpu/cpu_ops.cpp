@@ -1,6 +1,7 @@
 #include "devices/cpu/cpu_ops.hpp"
 
 #include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/records.hpp"
 #include "kernels/cpu/rows.hpp"
 #include "kernels/cpu/select.hpp"
 #include "kernels/reference/cache.hpp"
@@ -32,7 +33,7 @@ cpu_stream& own(stream& s) {
 }
 
 // Rough costs, used only to decide whether and how finely to cut an operation.
-constexpr double fork_ns = 1500;       // below twice this an operation is not cut
+constexpr double fork_ns = 800;        // below twice this an operation is not cut
 constexpr double products_per_ns = 40; // multiply-adds of one thread
 constexpr int chunks_per_thread = 4;
 
@@ -59,11 +60,14 @@ using worker_words = worker_space<std::uint32_t>;
 } // namespace
 
 int cpu_ops::chunks_for(std::int64_t units, double unit_ns) const {
+  const std::int64_t threads = pool_.threads();
   const double total = static_cast<double>(units) * unit_ns;
-  if (pool_.threads() == 1 || units <= 1 || total < 2 * fork_ns)
+  if (threads == 1 || units <= 1 || total < 2 * fork_ns)
     return 1;
-  const auto most = std::min<std::int64_t>(units, std::int64_t{pool_.threads()} * chunks_per_thread);
-  return static_cast<int>(std::clamp<std::int64_t>(static_cast<std::int64_t>(total / fork_ns), 1, most));
+  std::int64_t chunks = std::min(static_cast<std::int64_t>(total / fork_ns), threads * chunks_per_thread);
+  if (chunks > threads) // a last round with idle threads wastes more than finer chunks gain
+    chunks -= chunks % threads;
+  return static_cast<int>(std::min(chunks, units));
 }
 
 void cpu_ops::embed(stream&, const embed_args& a) {
@@ -136,7 +140,7 @@ void cpu_ops::rope(stream&, const rope_args& a) {
 }
 void cpu_ops::encode(stream&, const encode_args& a) {
   expect(a.format == kv_format::f32 || a.dim % 32 == 0, "encode: the dimension must be a multiple of 32");
-  rows(a.rows, 5.0 * a.dim, [&](int b, int e, int) { reference::encode(a, b, e); });
+  rows(a.rows, 1.0 * a.dim, [&](int b, int e, int) { cpu::encode(a, b, e); });
 }
 void cpu_ops::ring_commit(stream&, const ring_commit_args& a) {
   rows(a.map.rows, 30, [&](int b, int e, int) { reference::ring_commit(a, b, e); });
@@ -144,7 +148,7 @@ void cpu_ops::ring_commit(stream&, const ring_commit_args& a) {
 void cpu_ops::block_store(stream&, const block_store_args& a) {
   expect(a.blocks.format == kv_format::f32 || a.blocks.dim % 32 == 0,
          "block_store: the dimension must be a multiple of 32");
-  rows(a.rows, 5.0 * a.blocks.dim, [&](int b, int e, int) { reference::block_store(a, b, e); });
+  rows(a.rows, 1.0 * a.blocks.dim, [&](int b, int e, int) { cpu::block_store(a, b, e); });
 }
 void cpu_ops::compress(stream&, const compress_args& a) {
   expect(a.pending.format == kv_format::f32 && a.pending.dim == 2 * a.dim, "compress: the ring must be f32 of 2*dim");
@@ -183,7 +187,19 @@ void cpu_ops::attention(stream& s, const attention_args& a) {
   expect(a.ring.dim == a.dim && (!a.selected || a.blocks.dim == a.dim),
          "attention: keys and queries differ in dimension");
   const worker_scratch scratch(s, pool_.threads(), cpu::attention_scratch(a));
-  rows(a.map.rows, 8000, [&](int b, int e, int worker) { cpu::attention(a, b, e, scratch.of(worker)); });
+  const int groups = cpu::head_groups(a);
+  if (a.map.rows >= pool_.threads() || groups == 1)
+    return rows(a.map.rows, 8000.0 * groups,
+                [&](int b, int e, int worker) { cpu::attention(a, b, e, 0, groups, scratch.of(worker)); });
+  // few rows, many heads: each thread decodes the keys for its own heads
+  split(std::int64_t{a.map.rows} * groups, 8000, [&](std::int64_t b, std::int64_t e, int worker) {
+    for (std::int64_t u = b; u < e; ++u) {
+      const int row = static_cast<int>(u / groups), first = static_cast<int>(u % groups);
+      const int last = static_cast<int>(std::min<std::int64_t>(groups, first + e - u));
+      cpu::attention(a, row, row + 1, first, last, scratch.of(worker));
+      u += last - first - 1;
+    }
+  });
 }
 void cpu_ops::route(stream& s, const route_args& a) {
   expect(a.k <= a.experts, "route: more experts per token than experts");
@@ -238,19 +254,29 @@ void cpu_ops::experts(stream& s, const experts_args& a) {
 
   const auto groups = static_cast<std::int64_t>(r.slot.size());
   const double rows_per_group = static_cast<double>(count) / static_cast<double>(groups);
-  // (group, stretch) pairs: stretches of inner channels, then of outputs
+  // Pieces are (group, stretch) pairs: stretches of inner channels, then of outputs. While one is computed, memory is
+  // asked for the next: experts lie apart from each other.
   const std::int64_t stretches = (inner + cpu::inner_step - 1) / cpu::inner_step;
+  const auto expert_of = [&](std::int64_t group) -> const cpu::panel_expert& {
+    return set.experts[static_cast<std::size_t>(r.slot[static_cast<std::size_t>(group)])];
+  };
+  const auto ask_inner = [&](std::int64_t t) {
+    cpu::ask_ahead(expert_of(t / stretches).w13.view(), t % stretches * cpu::inner_step * 2);
+  };
+  constexpr std::int64_t out_step = 128;
+  const std::int64_t parts = (hidden + out_step - 1) / out_step;
+  const auto ask_out = [&](std::int64_t t) { cpu::ask_ahead(expert_of(t / parts).w2.view(), t % parts * out_step); };
   split(groups * stretches, rows_per_group * 2 * cpu::inner_step * static_cast<double>(hidden) / products_per_ns,
         [&](std::int64_t b, std::int64_t e, int) {
+          ask_inner(b);
           for (std::int64_t t = b; t < e; ++t) {
-            const auto g = static_cast<std::size_t>(t / stretches);
-            const std::int64_t c = t % stretches * cpu::inner_step;
-            const auto first = static_cast<std::size_t>(r.first[g]);
+            t + 1 < e ? ask_inner(t + 1) : ask_out(b / stretches * parts);
+            const auto g = static_cast<std::size_t>(t / stretches), first = static_cast<std::size_t>(r.first[g]);
             cpu::expert_inner_job job;
-            job.expert = &set.experts[static_cast<std::size_t>(r.slot[g])];
+            job.expert = &expert_of(t / stretches);
             job.intermediate = inner;
-            job.first = c;
-            job.last = std::min(c + cpu::inner_step, inner);
+            job.first = t % stretches * cpu::inner_step;
+            job.last = std::min(job.first + cpu::inner_step, inner);
             job.rows = r.first[g + 1] - r.first[g];
             job.x = r.x.data() + first;
             job.weight = r.weight.data() + first;
@@ -260,16 +286,16 @@ void cpu_ops::experts(stream& s, const experts_args& a) {
             cpu::expert_inner(job);
           }
         });
-  constexpr std::int64_t out_step = 128;
-  const std::int64_t parts = (hidden + out_step - 1) / out_step;
   split(groups * parts, rows_per_group * out_step * static_cast<double>(inner) / products_per_ns,
         [&](std::int64_t b, std::int64_t e, int) {
+          ask_out(b);
           for (std::int64_t t = b; t < e; ++t) {
-            const auto g = static_cast<std::size_t>(t / parts);
+            if (t + 1 < e)
+              ask_out(t + 1);
+            const auto g = static_cast<std::size_t>(t / parts), first = static_cast<std::size_t>(r.first[g]);
             const std::int64_t o = t % parts * out_step;
-            const auto first = static_cast<std::size_t>(r.first[g]);
-            cpu::product(set.experts[static_cast<std::size_t>(r.slot[g])].w2.view(), o, std::min(o + out_step, hidden),
-                         r.first[g + 1] - r.first[g], r.inner_read.data() + first, r.y.data() + first);
+            cpu::product(expert_of(t / parts).w2.view(), o, std::min(o + out_step, hidden), r.first[g + 1] - r.first[g],
+                         r.inner_read.data() + first, r.y.data() + first);
           }
         });
 }

@@ -106,8 +106,8 @@ HWY_INLINE void softmax16(float* scores, std::int64_t keys, float scale, const f
 constexpr int address_chunk = 128; // rows of a product whose addresses are held at a time, at least 16
 
 // One row: `window` decoded keys of its window (ascending), then its selected ones.
-void attend(const attention_args& a, const attention_space& space, int row, const float* window, std::int64_t in_window,
-            float* scratch) {
+void attend(const attention_args& a, const attention_space& space, int row, int first_group, int last_group,
+            const float* window, std::int64_t in_window, float* scratch) {
   const std::int64_t dim = a.dim, heads = a.heads;
   const std::int32_t sequence = a.map.sequence.raw()[row];
   float* chosen = scratch + space.selected_at;
@@ -133,7 +133,7 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
       queries[c * width + h] = q[h * dim + c];
   HWY_ALIGN float sinks[16];
   float* row_out = a.out.raw() + std::int64_t{row} * heads * dim;
-  for (std::int64_t g = 0; g < space.groups; ++g) {
+  for (std::int64_t g = first_group; g < last_group; ++g) {
     float* s = scores + g * keys * 16;
     for (std::int64_t first = 0; first < keys; first += address_chunk) {
       const std::int64_t n = std::min<std::int64_t>(keys - first, address_chunk);
@@ -150,7 +150,7 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
     softmax16(s, keys, a.scale, sinks);
   }
   // Values: the heads are the rows, the channels the outputs, the keys are summed over.
-  for (std::int64_t g = 0; g < space.groups; ++g) {
+  for (std::int64_t g = first_group; g < last_group; ++g) {
     const float* p = scores + g * keys * 16;
     const std::int64_t here = std::min<std::int64_t>(heads - g * 16, 16);
     for (std::int64_t h = 0; h < here; ++h) {
@@ -166,7 +166,7 @@ void attend(const attention_args& a, const attention_space& space, int row, cons
   }
 }
 
-void attention_rows(const attention_args& a, int begin, int end, float* scratch) {
+void attention_rows(const attention_args& a, int begin, int end, int first_group, int last_group, float* scratch) {
   const attention_space space(a);
   std::fill_n(scratch + space.queries_at, space.groups * 16 * a.dim, 0.0f); // lanes without a head
   const std::int64_t own_bytes = record_bytes(a.ring.format, a.dim);
@@ -181,7 +181,7 @@ void attention_rows(const attention_args& a, int begin, int end, float* scratch)
                     a.dim, window + (p - tile.keys.low) * a.dim);
     for (; row < tile.end; ++row) {
       const key_range w = window_of(a, row);
-      attend(a, space, row, window + (w.low - tile.keys.low) * a.dim, w.high - w.low, scratch);
+      attend(a, space, row, first_group, last_group, window + (w.low - tile.keys.low) * a.dim, w.high - w.low, scratch);
     }
   }
 }
@@ -286,8 +286,11 @@ HWY_EXPORT(index_score_rows);
 std::size_t attention_scratch(const attention_args& a) {
   return static_cast<std::size_t>(attention_space(a).size);
 }
-void attention(const attention_args& a, int begin, int end, std::span<float> scratch) {
-  HWY_DYNAMIC_DISPATCH(attention_rows)(a, begin, end, scratch.data());
+int head_groups(const attention_args& a) {
+  return (a.heads + 15) / 16;
+}
+void attention(const attention_args& a, int begin, int end, int first_group, int last_group, std::span<float> scratch) {
+  HWY_DYNAMIC_DISPATCH(attention_rows)(a, begin, end, first_group, last_group, scratch.data());
 }
 std::size_t index_scores_scratch(const index_scores_args& a) {
   const std::int64_t dim = a.dim, heads = a.heads;

@@ -12,8 +12,11 @@ inline constexpr int attention_tile = 16;
 
 // Floats of scratch for any part of the rows.
 std::size_t attention_scratch(const attention_args& a);
-// Rows [begin, end) of the step. Neighbouring rows of a sequence share the decoded keys of their windows.
-void attention(const attention_args& a, int begin, int end, std::span<float> scratch);
+// Heads are computed in groups of 16.
+int head_groups(const attention_args& a);
+// Rows [begin, end) of the step and groups [first_group, last_group) of heads. Neighbouring rows of a sequence share
+// the decoded keys of their windows.
+void attention(const attention_args& a, int begin, int end, int first_group, int last_group, std::span<float> scratch);
 
 // Keys are computed in groups; units of work below.
 inline constexpr int index_keys = 32, index_tile = 16;

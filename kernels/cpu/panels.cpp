@@ -2,24 +2,37 @@
 
 #include "kernels/reference/weights.hpp"
 #include "runtime/base/device_error.hpp"
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace troupe::cpu {
 
-template <class T> aligned_array<T>::aligned_array(std::size_t n) : size_(n) {
-  const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-  if (bytes == 0)
-    return;
-  data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
-  if (!data_)
-    throw device_error("cpu: no memory for " + std::to_string(bytes) + " bytes");
-  std::memset(static_cast<void*>(data_.get()), 0, bytes);
+std::shared_ptr<std::byte> weight_arena::take(std::size_t bytes) {
+  constexpr std::size_t huge_page = std::size_t{2} << 20, chunk_bytes = 16 * huge_page;
+  const std::size_t rounded = (bytes + 63) / 64 * 64;
+  const std::lock_guard lock(mutex_);
+  if (size_ - used_ < rounded) {
+    const std::size_t size = std::max(chunk_bytes, (rounded + huge_page - 1) / huge_page * huge_page);
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(huge_page, size));
+    if (memory == nullptr)
+      throw device_error("cpu: no memory for weights: needs " + std::to_string(size) + " bytes");
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(memory, size, MADV_HUGEPAGE); // a wish: small pages are only slower
+#endif
+    chunk_ = std::shared_ptr<std::byte>(memory, [](std::byte* p) { std::free(p); });
+    size_ = size;
+    used_ = 0;
+  }
+  std::shared_ptr<std::byte> piece(chunk_, chunk_.get() + used_);
+  used_ += rounded;
+  std::memset(piece.get(), 0, rounded);
+  return piece;
 }
-template class aligned_array<std::uint32_t>;
-template class aligned_array<std::uint8_t>;
-template class aligned_array<float>;
 
 namespace {
 
@@ -92,18 +105,18 @@ void pack_row(panel_weight& w, const weight_source& s, std::int64_t row, std::in
   }
 }
 
-void reserve(panel_weight& w, panel_format format, std::int64_t rows, std::int64_t cols) {
+void reserve(panel_weight& w, panel_format format, std::int64_t rows, std::int64_t cols, weight_arena& arena) {
   w.format = format;
   w.rows = rows;
   w.cols = cols;
   const panel_view v = w.view();
-  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.words_per_panel() * 16));
+  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.words_per_panel() * 16), arena);
   if (format == panel_format::fp8 || format == panel_format::fp4)
-    w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.blocks() * 16));
+    w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.blocks() * 16), arena);
 }
 
-void fill(panel_weight& w, const weight_source& s) {
-  reserve(w, exact_format(s), s.rows, s.cols);
+void fill(panel_weight& w, const weight_source& s, weight_arena& arena) {
+  reserve(w, exact_format(s), s.rows, s.cols, arena);
   for (std::int64_t r = 0; r < s.rows; ++r)
     pack_row(w, s, r, r / 16, static_cast<int>(r % 16));
 }
@@ -120,14 +133,14 @@ panel_view panel_weight::view() const {
   return v;
 }
 
-std::shared_ptr<const panel_weight> pack_weight(const weight_source& s) {
+std::shared_ptr<const panel_weight> pack_weight(const weight_source& s, weight_arena& arena) {
   reference::check_source(s);
   auto w = std::make_shared<panel_weight>();
-  fill(*w, s);
+  fill(*w, s, arena);
   return w;
 }
 
-std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources) {
+std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena) {
   reference::check_experts(sources);
   auto set = std::make_shared<panel_expert_set>();
   set->slots = static_cast<std::int32_t>(sources.size());
@@ -138,12 +151,12 @@ std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_sour
     set->hidden = s.w1.cols;
     panel_weight& w13 = set->experts[e].w13;
     const panel_format f1 = exact_format(s.w1), f3 = exact_format(s.w3);
-    reserve(w13, f1 == f3 ? f1 : panel_format::f32, (s.w1.rows + 15) / 16 * 32, s.w1.cols);
+    reserve(w13, f1 == f3 ? f1 : panel_format::f32, (s.w1.rows + 15) / 16 * 32, s.w1.cols, arena);
     for (std::int64_t r = 0; r < s.w1.rows; ++r) {
       pack_row(w13, s.w1, r, r / 16 * 2, static_cast<int>(r % 16));
       pack_row(w13, s.w3, r, r / 16 * 2 + 1, static_cast<int>(r % 16));
     }
-    fill(set->experts[e].w2, s.w2);
+    fill(set->experts[e].w2, s.w2, arena);
   }
   return set;
 }

@@ -7,26 +7,37 @@
 #include "kernels/weight_source.hpp"
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 namespace troupe::cpu {
 
-// Zeroed memory of n elements at a 64-byte boundary.
+// Memory of packed weights, handed out piece by piece from large chunks that the system is asked to back with huge
+// pages: a token reads all of the weights, with small pages more of them than the address caches hold. A chunk lives as
+// long as a piece of it. Calls may come from several threads.
+class weight_arena {
+public:
+  // Zeroed, at a 64-byte boundary. Throws device_error.
+  std::shared_ptr<std::byte> take(std::size_t bytes);
+
+private:
+  std::mutex mutex_;
+  std::shared_ptr<std::byte> chunk_;
+  std::size_t used_ = 0, size_ = 0;
+};
+
+// n elements of an arena.
 template <class T> class aligned_array {
 public:
   aligned_array() = default;
-  explicit aligned_array(std::size_t n);
-  T* data() const { return data_.get(); }
+  aligned_array(std::size_t n, weight_arena& arena) : bytes_(arena.take(n * sizeof(T))), size_(n) {}
+  T* data() const { return reinterpret_cast<T*>(bytes_.get()); }
   std::size_t size() const { return size_; }
 
 private:
-  struct release {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T[], release> data_;
+  std::shared_ptr<std::byte> bytes_;
   std::size_t size_ = 0;
 };
 
@@ -100,7 +111,7 @@ public:
 
 // Exact: a source whose scales or codes the packed form could not express is stored as fp32. Throw device_error for a
 // source whose sizes do not agree.
-std::shared_ptr<const panel_weight> pack_weight(const weight_source& s);
-std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources);
+std::shared_ptr<const panel_weight> pack_weight(const weight_source& s, weight_arena& arena);
+std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena);
 
 } // namespace troupe::cpu

@@ -121,9 +121,10 @@ HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std
     std::int64_t stop = k1;
     if constexpr (Format::scaled) {
       stop = std::min(k1, k + 32);
-      unroll<n>([&](auto i) TROUPE_INLINED {
-        scale[i] = load_scale(place.scales + k / 32 * place.scale_stride + i * vector_lanes);
-      });
+      const std::uint8_t* scales = place.scales + k / 32 * place.scale_stride;
+      if constexpr (ahead > 0)
+        __builtin_prefetch(scales + 1024);
+      unroll<n>([&](auto i) TROUPE_INLINED { scale[i] = load_scale(scales + i * vector_lanes); });
     }
     for (; k + per_word <= stop; k += per_word, at += word_stride) {
       if constexpr (ahead > 0)

@@ -93,6 +93,15 @@ void product(const panel_view& w, std::int64_t first, std::int64_t last, int row
              float* const* out) {
   HWY_DYNAMIC_DISPATCH(product_rows_of)(w, first, last, rows, x, out);
 }
+void ask_ahead(const panel_view& w, std::int64_t first) {
+  const panel_place place = place_of(w, first / 16);
+  const auto* words = reinterpret_cast<const std::byte*>(place.words);
+  for (std::int64_t at = 0; at < 4096; at += 64)
+    __builtin_prefetch(words + at);
+  if (place.scales != nullptr)
+    for (std::int64_t at = 0; at < 1024; at += 64)
+      __builtin_prefetch(place.scales + at);
+}
 void expert_inner(const expert_inner_job& job) {
   HWY_DYNAMIC_DISPATCH(inner_rows)(job);
 }

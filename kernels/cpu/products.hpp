@@ -27,6 +27,9 @@ struct expert_inner_job {
 };
 void expert_inner(const expert_inner_job& job);
 
+// Asks memory for the beginning of what a product from output `first` on will read; the product itself asks further on.
+void ask_ahead(const panel_view& w, std::int64_t first);
+
 // out[r][o] = w[o, :] . x[r] for outputs [first, last).
 void product(const panel_view& w, std::int64_t first, std::int64_t last, int rows, const float* const* x,
              float* const* out);

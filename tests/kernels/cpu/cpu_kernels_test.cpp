@@ -193,11 +193,12 @@ BOOST_AUTO_TEST_CASE(t8_combination_order) {
 BOOST_AUTO_TEST_CASE(packed_weights_stay_small_where_they_are_exact) {
   const std::int64_t rows = 64, cols = 96;
   std::vector<std::byte> codes(rows * cols, std::byte{0x35}), block_scales(2 * 3, std::byte{120});
-  const auto format_of = [](const weight_source& s) { return cpu::pack_weight(s)->format; };
+  cpu::weight_arena arena;
+  const auto format_of = [&](const weight_source& s) { return cpu::pack_weight(s, arena)->format; };
   BOOST_TEST(
       (format_of(source_of(weight_format::fp8_block, rows, cols, codes, block_scales)) == cpu::panel_format::fp8));
   // bytes: one a code and one scale for each output and 32 inputs
-  const auto packed = cpu::pack_weight(source_of(weight_format::fp8_block, rows, cols, codes, block_scales));
+  const auto packed = cpu::pack_weight(source_of(weight_format::fp8_block, rows, cols, codes, block_scales), arena);
   BOOST_TEST(packed->bytes() == static_cast<std::size_t>(rows * cols + rows * cols / 32));
   // the largest scale that still fits, then one more
   block_scales[4] = std::byte{134};
@@ -218,7 +219,7 @@ BOOST_AUTO_TEST_CASE(packed_weights_stay_small_where_they_are_exact) {
     row_scales[5] = static_cast<std::byte>(odd);
     BOOST_TEST((format_of(source_of(weight_format::mxfp4, rows, cols, nibbles, row_scales)) == cpu::panel_format::f32));
   }
-  BOOST_CHECK_THROW((void)cpu::pack_weight(source_of(weight_format::mxfp4, rows, 33, nibbles, row_scales)),
+  BOOST_CHECK_THROW((void)cpu::pack_weight(source_of(weight_format::mxfp4, rows, 33, nibbles, row_scales), arena),
                     device_error);
 }
 
