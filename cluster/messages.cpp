@@ -1,0 +1,169 @@
+#include "cluster/messages.hpp"
+#include <bit>
+
+namespace troupe {
+
+namespace {
+
+template <class T> std::string bytes_of(caf::actor_system& system, T& value) {
+  std::vector<char> bytes;
+  caf::binary_serializer out{system, bytes};
+  if (out(value))
+    return "unwritable";
+  return {bytes.begin(), bytes.end()};
+}
+
+// Writes the value, reads it into a fresh one, writes that: the bytes must be equal and not those of a fresh one.
+template <class T> bool survives(caf::actor_system& system, T value) {
+  const std::string first = bytes_of(system, value);
+  T copy{};
+  caf::binary_deserializer in{system, first.data(), first.size()};
+  return !in(copy) && bytes_of(system, copy) == first;
+}
+
+const req_t some_req{3, 4};
+const stamp some_stamp{1, 2, 3, 4};
+
+job some_job() {
+  job j;
+  j.req = some_req;
+  j.branch = 1;
+  j.attempt = 2;
+  j.sequence = 77;
+  j.request_id = "r1";
+  j.tokens = {0, 5, 129279};
+  j.params.temperature = 0.7f;
+  j.params.stop = {"\n\n", "end"};
+  j.params.logit_bias = {{3, -1.5f}};
+  j.params.logprobs_mode = logprobs_source::processed;
+  j.seed = 0xDEADBEEFCAFEBABE;
+  j.eos_ids = {1};
+  j.logit_rows = {0, 2};
+  return j;
+}
+
+tokens some_tokens() {
+  tokens t;
+  t.req = some_req;
+  t.branch = 2;
+  t.first_pos = 1000;
+  t.ids = {7, 8};
+  t.logprobs = pack_f32({-0.5f, -9999.0f});
+  t.top = pack_top({{7, -0.5f}, {9, -1.0f}}) + pack_top({});
+  t.prompt_logprobs = pack_f32({-1.0f});
+  t.logits = pack_f32({1.0f, -2.0f});
+  t.end = 4;
+  t.stop_id = 1;
+  t.error_code = "device_error";
+  t.error_text = "text";
+  t.steps = 9;
+  return t;
+}
+
+} // namespace
+
+std::string check_messages(caf::actor_system& system) {
+  const auto first_bad = [](std::initializer_list<std::pair<const char*, bool>> checks) {
+    for (const auto& [name, good] : checks)
+      if (!good)
+        return std::string(name);
+    return std::string();
+  };
+  return first_bad({
+      {"stamp", survives(system, some_stamp)},
+      {"ack", survives(system, ack{3, ack_code::no_space, "no_space: full"})},
+      {"submit", survives(system, submit{some_stamp, some_job()})},
+      {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
+      {"rank_lost", survives(system, rank_lost{1, "killed"})},
+      {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4})},
+      {"reserve", survives(system, reserve{some_stamp, 77, 12})},
+      {"grant", survives(system, grant{3, 77, ack_code::busy, {4, 5}, {1, 9}, 6})},
+      {"release", survives(system, release{some_stamp, 77})},
+      {"kv_report", survives(system, kv_report{10, 9, 8, 7, 6, false})},
+      {"step_done", survives(system, step_done{99})},
+      {"spec_load", survives(system, spec_load{5, 1, 3, {0, 5}, {100, 200}, 1.5, 0.25})},
+      {"spec_plan", survives(system, spec_plan{5, 2, {0, 0}})},
+      {"load", survives(system, load{1, 2, pack_u32({1, 2, 0xFFFFFFFF})})},
+      {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
+      {"tokens", survives(system, some_tokens())},
+      {"tok_ack", survives(system, tok_ack{1002, 1})},
+      {"done", survives(system, done{some_req, "stop"})},
+  });
+}
+
+namespace {
+
+void put_u32(std::string& bytes, std::uint32_t v) {
+  for (int shift = 0; shift < 32; shift += 8)
+    bytes.push_back(static_cast<char>(v >> shift & 0xFF));
+}
+std::uint32_t get_u32(const std::string& bytes, std::size_t at) {
+  std::uint32_t v = 0;
+  for (std::size_t b = 0; b < 4; ++b)
+    v |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + b])) << (8 * b);
+  return v;
+}
+
+} // namespace
+
+std::string pack_u32(const std::vector<std::uint32_t>& values) {
+  std::string bytes;
+  bytes.reserve(4 * values.size());
+  for (const std::uint32_t v : values)
+    put_u32(bytes, v);
+  return bytes;
+}
+
+std::vector<std::uint32_t> unpack_u32(const std::string& bytes) {
+  std::vector<std::uint32_t> values;
+  if (bytes.size() % 4 != 0)
+    return values;
+  values.reserve(bytes.size() / 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 4)
+    values.push_back(get_u32(bytes, i));
+  return values;
+}
+
+std::string pack_f32(const std::vector<float>& values) {
+  std::string bytes;
+  bytes.reserve(4 * values.size());
+  for (const float v : values)
+    put_u32(bytes, std::bit_cast<std::uint32_t>(v));
+  return bytes;
+}
+
+void append_f32(const std::string& bytes, std::vector<float>& out) {
+  for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4)
+    out.push_back(std::bit_cast<float>(get_u32(bytes, i)));
+}
+
+std::string pack_top(const std::vector<token_logprob>& list) {
+  std::string bytes;
+  put_u32(bytes, static_cast<std::uint32_t>(list.size()));
+  for (const auto& [id, lp] : list) {
+    put_u32(bytes, static_cast<std::uint32_t>(id));
+    put_u32(bytes, std::bit_cast<std::uint32_t>(lp));
+  }
+  return bytes;
+}
+
+void append_top(const std::string& bytes, std::vector<std::vector<token_logprob>>& out) {
+  for (std::size_t at = 0; at + 4 <= bytes.size();) {
+    std::uint32_t count = get_u32(bytes, at);
+    at += 4;
+    auto& list = out.emplace_back();
+    for (; count > 0 && at + 8 <= bytes.size(); --count, at += 8)
+      list.emplace_back(static_cast<std::int32_t>(get_u32(bytes, at)), std::bit_cast<float>(get_u32(bytes, at + 4)));
+  }
+}
+
+std::string note_of(const error& e) { return e.code + ": " + e.message; }
+
+error error_of(const ack& a) {
+  const auto colon = a.note.find(": ");
+  if (colon == std::string::npos)
+    return {"refused", a.note};
+  return {a.note.substr(0, colon), a.note.substr(colon + 2)};
+}
+
+} // namespace troupe

@@ -1,0 +1,271 @@
+// Every control message between actors and the typed interface of every actor (cluster.md §3.3). The order in the type
+// block is local to a build; names and fields are the wire format. Types marked LOCAL carry pointers: they pass between
+// actors of one process and can not be serialised.
+#pragma once
+#include "cluster/caf.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/request/sampling_params.hpp"
+#include "runtime/scheduler/plan.hpp"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+// sampling_params as it travels in a job. seq_seed is left out because the job carries the resolved seed, so_args because
+// compiled grammars travel on their own.
+TROUPE_FIELDS(sampling_params, temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, n,
+              logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias)
+
+// Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known msg_id.
+struct stamp {
+  std::uint64_t term = 0, mepoch = 0, msg_id = 0;
+  std::uint32_t from = 0;
+};
+TROUPE_FIELDS(stamp, term, mepoch, msg_id, from)
+
+enum class ack_code : std::uint16_t {
+  ok, stale_term, stale_epoch, unknown, busy, no_space, digest_mismatch, wrong_state, version_mismatch, too_large, overloaded,
+  injected_fault, lease_expired
+};
+struct ack {
+  std::uint64_t msg_id = 0;
+  ack_code code = ack_code::ok;
+  std::string note; // for a refusal: its error code, a colon, its text
+};
+TROUPE_FIELDS(ack, msg_id, code, note)
+
+// A request, whatever gateway it came through: the gateway's incarnation and a count.
+struct req_t {
+  std::uint64_t origin = 0, number = 0;
+  friend bool operator==(const req_t&, const req_t&) = default;
+};
+TROUPE_FIELDS(req_t, origin, number)
+
+// ---- scheduler
+
+// One branch of a request to compute.
+struct job {
+  req_t req;
+  std::uint32_t branch = 0, attempt = 1;
+  std::uint64_t sequence = 0; // unique among the live branches of the gateway
+  std::string request_id;     // for messages to people
+  std::vector<std::int32_t> tokens; // of the prompt
+  sampling_params params;
+  std::uint64_t seed = 0; // of this branch
+  std::vector<std::int32_t> eos_ids, logit_rows;
+};
+TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, params, seed, eos_ids, logit_rows)
+
+struct submit { // -> ack; tokens go to the sender
+  stamp head;
+  job work;
+};
+TROUPE_FIELDS(submit, head, work)
+
+struct cancel { // -> ack, unknown if there is no such sequence
+  stamp head;
+  req_t req;
+  std::uint32_t attempt = 1;
+  std::uint64_t sequence = 0; // of one branch; the gateway takes the whole request and ignores it
+  std::string reason;
+};
+TROUPE_FIELDS(cancel, head, req, attempt, sequence, reason)
+
+// An engine lost a part of itself that cannot be replaced in place.
+struct rank_lost {
+  std::uint32_t rank = 0;
+  std::string why;
+};
+TROUPE_FIELDS(rank_lost, rank, why)
+
+struct drain {}; // accept nothing new, finish what runs
+TROUPE_FIELDS(drain)
+struct stop {}; // end now
+TROUPE_FIELDS(stop)
+
+struct scheduler_query {};
+TROUPE_FIELDS(scheduler_query)
+struct scheduler_report {
+  std::uint64_t waiting = 0, running = 0, live = 0, steps = 0;
+};
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps)
+
+// ---- kv_manager
+
+struct reserve { // -> grant
+  stamp head;
+  std::uint64_t sequence = 0;
+  std::int32_t blocks = 0;
+};
+TROUPE_FIELDS(reserve, head, sequence, blocks)
+
+struct grant {
+  std::uint64_t msg_id = 0, sequence = 0;
+  ack_code code = ack_code::ok;     // ok, busy (later) or too_large (never)
+  std::vector<std::int32_t> blocks; // [blocks]
+  std::vector<std::uint32_t> gens;  // their generations
+  std::int32_t state = 0;           // state slot
+};
+TROUPE_FIELDS(grant, msg_id, sequence, code, blocks, gens, state)
+
+struct release { // -> ack, also if nothing was held
+  stamp head;
+  std::uint64_t sequence = 0;
+};
+TROUPE_FIELDS(release, head, sequence)
+
+struct kv_query {};
+TROUPE_FIELDS(kv_query)
+struct kv_report {
+  std::int32_t blocks = 0, free_blocks = 0, slots = 0, free_slots = 0; // with the dummies 0
+  std::uint64_t owners = 0;
+  bool conserved = true;
+};
+TROUPE_FIELDS(kv_report, blocks, free_blocks, slots, free_slots, owners, conserved)
+
+// ---- executor
+
+struct step { // LOCAL -> step_done. The sender leaves both objects alone until the answer
+  std::uint64_t number = 0;
+  std::shared_ptr<const step_plan> plan;
+  std::shared_ptr<step_result> result; // filled by the executor
+};
+struct step_done {
+  std::uint64_t number = 0;
+};
+TROUPE_FIELDS(step_done, number)
+
+// ---- spec_verifier
+
+struct spec_load { // one way; answered by spec_plan to the sender
+  std::uint64_t round = 0;
+  std::uint32_t rank = 0;
+  std::int32_t rows = 0;                  // of the round's step
+  std::vector<std::int32_t> drafts;       // [sequences] drafts at hand
+  std::vector<std::int64_t> kv_tokens;    // [sequences] cached positions
+  double forward_ms = 0, sampler_ms = 0;  // of the last step
+};
+TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, forward_ms, sampler_ms)
+
+struct spec_plan { // one way, advisory
+  std::uint64_t round = 0;
+  std::int64_t total_q = 0;          // rows of the step
+  std::vector<std::int32_t> lengths; // [sequences] drafts to verify
+};
+TROUPE_FIELDS(spec_plan, round, total_q, lengths)
+
+// ---- placement
+
+struct load { // one way: rows routed to each expert
+  std::uint32_t rank = 0, steps = 0;
+  std::string counts; // little-endian u32 [steps, layers, experts] (packed: CAF 0.17 writes integers one by one)
+};
+TROUPE_FIELDS(load, rank, steps, counts)
+
+struct slots {}; // -> slot_table
+TROUPE_FIELDS(slots)
+struct slot_table {
+  std::uint64_t pver = 0;
+  std::int32_t ranks = 0, layers = 0, experts = 0, slots_per_rank = 0;
+  std::vector<std::int32_t> expert_of; // [layers, slots], -1 = empty
+  std::uint64_t steps_seen = 0;
+  std::vector<std::uint64_t> rows; // [layers, experts] in the window
+  double balancedness = 1;
+};
+TROUPE_FIELDS(slot_table, pver, ranks, layers, experts, slots_per_rank, expert_of, steps_seen, rows, balancedness)
+
+// ---- session
+
+// What a step gave one branch: the only way a token becomes visible, and the branch's end.
+struct tokens { // -> tok_ack
+  req_t req;
+  std::uint32_t branch = 0, attempt = 1;
+  std::int64_t first_pos = 0;       // position in prompt + output of ids[0]
+  std::vector<std::int32_t> ids;
+  std::string logprobs;             // packed fp32 [ids]
+  std::string top;                  // packed lists [ids] of top log-probabilities
+  std::string prompt_logprobs, logits; // packed fp32, pieces in order of position
+  std::uint8_t end = 0;             // a finish_reason; not 0: nothing follows
+  std::int32_t stop_id = -1;        // EOS or stop id that ended the branch, -1 = none
+  std::string error_code, error_text;
+  std::int64_t steps = 0;           // that the branch took part in
+};
+TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, prompt_logprobs, logits, end, stop_id, error_code,
+              error_text, steps)
+
+struct tok_ack {
+  std::int64_t next_pos = 0;
+  std::uint32_t attempt = 1;
+};
+TROUPE_FIELDS(tok_ack, next_pos, attempt)
+
+struct done { // one way, to the gateway: all branches of a request have ended
+  req_t req;
+  std::string reason; // of the last branch
+};
+TROUPE_FIELDS(done, req, reason)
+
+// Round trip of every serialisable message through CAF's serializer; a start-up check against a field that lost its way.
+// Empty, or the name of the first message that came back different.
+std::string check_messages(caf::actor_system& system);
+
+// Little-endian bytes of 32-bit values, and back (a length that is no multiple of four gives nothing).
+std::string pack_u32(const std::vector<std::uint32_t>& values);
+std::vector<std::uint32_t> unpack_u32(const std::string& bytes);
+
+// fp32 bit by bit: CAF 0.17 loses the sign of -0 and writes vectors element by element.
+std::string pack_f32(const std::vector<float>& values);
+void append_f32(const std::string& bytes, std::vector<float>& out);
+// Lists of (id, log-probability): per list its length, then its pairs.
+std::string pack_top(const std::vector<token_logprob>& list);
+void append_top(const std::string& bytes, std::vector<std::vector<token_logprob>>& out);
+
+// A refusal in a note, and back.
+std::string note_of(const error& e);
+error error_of(const ack& a);
+
+} // namespace troupe
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
+  CAF_ADD_TYPE_ID(troupe, (troupe::stamp))
+  CAF_ADD_TYPE_ID(troupe, (troupe::ack))
+  CAF_ADD_TYPE_ID(troupe, (troupe::req_t))
+  CAF_ADD_TYPE_ID(troupe, (troupe::submit))
+  CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
+  CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
+  CAF_ADD_TYPE_ID(troupe, (troupe::drain))
+  CAF_ADD_TYPE_ID(troupe, (troupe::stop))
+  CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_query))
+  CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_report))
+  CAF_ADD_TYPE_ID(troupe, (troupe::reserve))
+  CAF_ADD_TYPE_ID(troupe, (troupe::grant))
+  CAF_ADD_TYPE_ID(troupe, (troupe::release))
+  CAF_ADD_TYPE_ID(troupe, (troupe::kv_query))
+  CAF_ADD_TYPE_ID(troupe, (troupe::kv_report))
+  CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
+  CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
+  CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
+  CAF_ADD_TYPE_ID(troupe, (troupe::load))
+  CAF_ADD_TYPE_ID(troupe, (troupe::slots))
+  CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
+  CAF_ADD_TYPE_ID(troupe, (troupe::tokens))
+  CAF_ADD_TYPE_ID(troupe, (troupe::tok_ack))
+  CAF_ADD_TYPE_ID(troupe, (troupe::done))
+CAF_END_TYPE_ID_BLOCK(troupe)
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
+
+namespace troupe {
+
+using kv_manager_actor = caf::typed_actor<answers<reserve, grant>, answers<release, ack>, answers<kv_query, kv_report>, answers<stop>>;
+using executor_actor = caf::typed_actor<answers<step, step_done>, answers<stop>>;
+using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
+using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
+using scheduler_actor = caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<tok_ack>, answers<spec_plan>,
+                                         answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
+using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
+
+} // namespace troupe

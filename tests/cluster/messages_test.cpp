@@ -1,0 +1,108 @@
+#include "cluster/messages.hpp"
+#include "tests/support/by_hand.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+
+namespace {
+
+template <class T> T through_the_wire(caf::actor_system& sys, T value) {
+  std::vector<char> bytes;
+  caf::binary_serializer out{sys, bytes};
+  BOOST_REQUIRE(!out(value));
+  T copy{};
+  caf::binary_deserializer in{sys, bytes.data(), bytes.size()};
+  BOOST_REQUIRE(!in(copy));
+  return copy;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(messages, by_hand)
+
+BOOST_AUTO_TEST_CASE(every_message_survives_the_wire) { BOOST_TEST(check_messages(sys) == ""); }
+
+BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
+  submit s;
+  s.head = {1, 2, 3, 4};
+  s.work.req = {5, 6};
+  s.work.branch = 7;
+  s.work.attempt = 8;
+  s.work.sequence = 9;
+  s.work.request_id = "name";
+  s.work.tokens = {0, 129279, 3};
+  s.work.seed = ~std::uint64_t{0};
+  s.work.eos_ids = {1};
+  s.work.logit_rows = {2};
+  auto& p = s.work.params;
+  p.temperature = 0.25f, p.top_p = 0.5f, p.top_k = 3, p.min_p = 0.125f, p.max_tokens = 17, p.min_tokens = 2;
+  p.ignore_eos = true, p.stop = {"a", ""}, p.stop_token_ids = {4}, p.n = 2, p.logprobs = false, p.top_logprobs = 5;
+  p.prompt_logprobs = true, p.logprobs_mode = logprobs_source::processed, p.golden_token_ids = {6, 7};
+  p.logit_bias = {{8, -1.5f}};
+  const submit got = through_the_wire(sys, s);
+  BOOST_TEST(got.head.term == 1u);
+  BOOST_TEST(got.head.from == 4u);
+  BOOST_TEST((got.work.req == req_t{5, 6}));
+  BOOST_TEST(got.work.branch == 7u);
+  BOOST_TEST(got.work.attempt == 8u);
+  BOOST_TEST(got.work.sequence == 9u);
+  BOOST_TEST(got.work.request_id == "name");
+  BOOST_TEST(got.work.tokens == s.work.tokens, boost::test_tools::per_element());
+  BOOST_TEST(got.work.seed == ~std::uint64_t{0});
+  BOOST_TEST(got.work.eos_ids == s.work.eos_ids, boost::test_tools::per_element());
+  BOOST_TEST(got.work.logit_rows == s.work.logit_rows, boost::test_tools::per_element());
+  BOOST_TEST((got.work.params == p)); // every field but seq_seed and so_args, which are absent here
+}
+
+BOOST_AUTO_TEST_CASE(tokens_arrive_field_by_field) {
+  tokens t;
+  t.first_pos = -1;
+  t.ids = {3};
+  t.top = pack_top({{1, -0.5f}, {2, -3.0f}}) + pack_top({}) + pack_top({{3, -1.0f}});
+  t.logits = pack_f32({0.5f, -0.0f, 1e-45f});
+  t.end = 3;
+  t.error_text = std::string("zero \0 inside", 13);
+  const tokens got = through_the_wire(sys, t);
+  BOOST_TEST(got.first_pos == -1);
+  std::vector<std::vector<token_logprob>> top;
+  append_top(got.top, top);
+  BOOST_REQUIRE(top.size() == 3u);
+  BOOST_TEST((top[0] == std::vector<token_logprob>{{1, -0.5f}, {2, -3.0f}}));
+  BOOST_TEST(top[1].empty());
+  BOOST_TEST((top[2] == std::vector<token_logprob>{{3, -1.0f}}));
+  std::vector<float> logits;
+  append_f32(got.logits, logits);
+  BOOST_REQUIRE(logits.size() == 3u);
+  BOOST_TEST(logits[0] == 0.5f);
+  BOOST_TEST(std::signbit(logits[1]));
+  BOOST_TEST(logits[2] == 1e-45f);
+  append_top("\xFF\xFF\xFF\xFF", top); // a length that lies gives an empty list, not memory
+  BOOST_TEST(top.back().empty());
+  BOOST_TEST(int(got.end) == 3);
+  BOOST_TEST(got.error_text == t.error_text);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_bytes_give_an_error) {
+  std::vector<char> bytes;
+  caf::binary_serializer out{sys, bytes};
+  submit s;
+  s.work.tokens = {1, 2, 3};
+  BOOST_REQUIRE(!out(s));
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    submit copy;
+    caf::binary_deserializer in{sys, bytes.data(), n};
+    BOOST_TEST(bool(in(copy)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(packing_and_notes) {
+  const std::vector<std::uint32_t> v{0, 1, 0x01020304, 0xFFFFFFFF};
+  BOOST_TEST(pack_u32(v).substr(8, 4) == "\x04\x03\x02\x01");
+  BOOST_TEST(unpack_u32(pack_u32(v)) == v, boost::test_tools::per_element());
+  BOOST_TEST(unpack_u32("abc").empty());
+  const error e{"no_space", "needs 9: has 8"};
+  BOOST_TEST(error_of({1, ack_code::no_space, note_of(e)}).code == "no_space");
+  BOOST_TEST(error_of({1, ack_code::no_space, note_of(e)}).message == e.message);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
