@@ -28,7 +28,7 @@ std::uint64_t load_window::rows(std::int32_t layer, std::int32_t expert) const {
   return sums_[static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts_) + static_cast<std::size_t>(expert)];
 }
 
-double load_window::balancedness(const placement& p) const {
+double load_window::balancedness(const expert_placement& p) const {
   double mean = 0, peak = 0;
   std::vector<double> load(static_cast<std::size_t>(p.ranks));
   for (std::int32_t layer = 0; layer < layers_ && layer < p.layers; ++layer) {

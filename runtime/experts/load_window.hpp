@@ -23,7 +23,7 @@ public:
 
   // Sum over steps and layers of the mean load of a rank, divided by the same sum of the busiest rank's load; 1 is perfect
   // balance, also of an empty window. An expert's rows are shared equally by its slots.
-  double balancedness(const placement& p) const;
+  double balancedness(const expert_placement& p) const;
 
 private:
   std::size_t cells() const { return static_cast<std::size_t>(layers_) * static_cast<std::size_t>(experts_); }

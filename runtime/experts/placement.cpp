@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks) {
+expert_placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks) {
   TROUPE_CHECK(layers >= 0 && ranks >= 1 && ranks <= experts, "expert ranks");
-  placement p;
+  expert_placement p;
   p.version = 1;
   p.ranks = ranks;
   p.layers = layers;
@@ -24,7 +24,7 @@ expert_range initial_range(std::int32_t experts, std::int32_t ranks, std::int32_
   return {first, std::min(experts, first + per_rank) - first};
 }
 
-std::vector<std::vector<std::int32_t>> slots_of(const placement& p, std::int32_t layer) {
+std::vector<std::vector<std::int32_t>> slots_of(const expert_placement& p, std::int32_t layer) {
   std::vector<std::vector<std::int32_t>> slots(static_cast<std::size_t>(p.experts));
   for (std::int32_t slot = 0; slot < p.slots(); ++slot) {
     const std::int32_t e = p.expert_of[static_cast<std::size_t>(layer * p.slots() + slot)];
@@ -34,7 +34,7 @@ std::vector<std::vector<std::int32_t>> slots_of(const placement& p, std::int32_t
   return slots;
 }
 
-std::string fault_of(const placement& p) {
+std::string fault_of(const expert_placement& p) {
   if (p.expert_of.size() != static_cast<std::size_t>(p.layers) * static_cast<std::size_t>(p.slots()))
     return "the slot table has the wrong size";
   for (const std::int32_t e : p.expert_of)

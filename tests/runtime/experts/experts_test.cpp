@@ -11,7 +11,7 @@ using counts = std::vector<std::uint32_t>;
 BOOST_AUTO_TEST_SUITE(expert_placement)
 
 BOOST_AUTO_TEST_CASE(contiguous_ranges) {
-  const placement p = initial_placement(2, 8, 4);
+  const expert_placement p = initial_placement(2, 8, 4);
   BOOST_TEST(p.slots_per_rank == 2);
   BOOST_TEST(p.expert_of == (list{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}), boost::test_tools::per_element());
   BOOST_TEST(fault_of(p) == "");
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(contiguous_ranges) {
 }
 
 BOOST_AUTO_TEST_CASE(rounding_up_leaves_empty_slots) {
-  const placement p = initial_placement(1, 5, 4);
+  const expert_placement p = initial_placement(1, 5, 4);
   BOOST_TEST(p.expert_of == (list{0, 1, 2, 3, 4, -1, -1, -1}), boost::test_tools::per_element());
   BOOST_TEST(fault_of(p) == "");
   BOOST_TEST(initial_range(5, 4, 2).count == 1);
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(ranges_cover_every_expert_once) {
 }
 
 BOOST_AUTO_TEST_CASE(faults_are_found) {
-  placement p = initial_placement(2, 4, 2);
+  expert_placement p = initial_placement(2, 4, 2);
   p.expert_of[5] = 0; // layer 1 loses expert 1
   BOOST_TEST(fault_of(p) == "expert 1 of layer 1 has no slot");
   p.expert_of[5] = 4;
@@ -74,12 +74,12 @@ BOOST_AUTO_TEST_CASE(window_forgets_the_oldest_step) {
 // Two ranks of two experts: loads (6,2) and (1,3) in two steps: means 4 + 2, peaks 6 + 3.
 BOOST_AUTO_TEST_CASE(balancedness_by_hand) {
   load_window w(1, 4, 8);
-  const placement p = initial_placement(1, 4, 2);
+  const expert_placement p = initial_placement(1, 4, 2);
   BOOST_TEST(w.balancedness(p) == 1.0);
   w.add(counts{5, 1, 2, 0});
   w.add(counts{1, 0, 0, 3});
   BOOST_TEST(w.balancedness(p) == 6.0 / 9.0);
-  placement replica = p; // expert 0 on both ranks, expert 2 on none
+  expert_placement replica = p; // expert 0 on both ranks, expert 2 on none
   replica.expert_of = {0, 1, 0, 3};
   // busiest rank: 2.5 + 1 in the first step, 0.5 + 3 in the second
   BOOST_TEST(w.balancedness(replica) == 6.0 / (3.5 + 3.5));
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(balancedness_by_hand) {
 
 BOOST_AUTO_TEST_CASE(golden_balancedness_of_the_specification) { // cluster.md §1.5, policy result for one step of W1
   const counts w1{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86};
-  placement p;
+  expert_placement p;
   p.version = 2;
   p.ranks = 8;
   p.layers = 1;

@@ -1,0 +1,110 @@
+#include "actors/branch.hpp"
+
+namespace troupe {
+
+namespace {
+
+const char* text_of(finish_reason why) {
+  switch (why) {
+  case finish_reason::stop: return "stop";
+  case finish_reason::length: return "length";
+  case finish_reason::abort: return "abort";
+  case finish_reason::error:
+  case finish_reason::none: break;
+  }
+  return "error";
+}
+
+} // namespace
+
+branch::branch(std::shared_ptr<const tokenizer> vocabulary, const branch_setup& setup)
+    : vocabulary_(std::move(vocabulary)), decoder_(*vocabulary_), scanner_(setup.params.stop, setup.params.min_tokens),
+      ledger_(setup.prompt_tokens), wants_logprobs_(setup.params.logprobs), wants_top_(setup.params.top_logprobs > 0) {
+  result_.id = setup.id;
+  result_.index = setup.index;
+  result_.prompt_tokens = setup.prompt_tokens;
+  result_.seq_seed = setup.seed;
+}
+
+branch::update branch::take(const tokens& t, double now_ms) {
+  update u;
+  if (ended_)
+    return u;
+  const token_ledger::outcome o = ledger_.accept(t.attempt, t.first_pos, t.ids);
+  if (o.what == token_ledger::verdict::stale)
+    return u;
+  if (o.what != token_ledger::verdict::accepted) {
+    u = end(finish_reason::error, {"divergence", "the engine sent tokens that do not continue those already given"}, now_ms);
+    u.cancel = true;
+    return u;
+  }
+  append_f32(t.prompt_logprobs, result_.prompt_logprobs);
+  append_f32(t.logits, result_.logits);
+  result_.usage.steps = t.steps;
+  result_.usage.attempts = t.attempt;
+  if (result_.token_ids.empty() && o.fresh < t.ids.size())
+    result_.usage.ttft_ms = now_ms;
+  std::vector<float> logprobs;
+  std::vector<std::vector<token_logprob>> top;
+  append_f32(t.logprobs, logprobs);
+  append_top(t.top, top);
+  for (std::size_t i = o.fresh; i < t.ids.size() && !ended_; ++i) {
+    result_.token_ids.push_back(t.ids[i]);
+    if (wants_logprobs_ && i < logprobs.size())
+      result_.logprobs.push_back(logprobs[i]);
+    if (wants_top_ && i < top.size())
+      result_.top_logprobs.push_back(std::move(top[i]));
+    if (append(t, i, u))
+      close(finish_reason::stop, now_ms, u);
+  }
+  const auto why = static_cast<finish_reason>(t.end);
+  u.cancel = ended_ && why == finish_reason::none;
+  if (ended_)
+    return u;
+  if (why == finish_reason::none) {
+    result_.text += u.text;
+    return u;
+  }
+  if (why == finish_reason::error)
+    result_.failure = error{t.error_code, t.error_text};
+  if (why == finish_reason::stop && t.stop_id >= 0)
+    result_.stop_id = t.stop_id;
+  auto rest = scanner_.finish(decoder_.flush());
+  u.text += rest.text;
+  if (rest.stop && why != finish_reason::error)
+    result_.stop_text = scanner_.stop_string(*rest.stop);
+  close(rest.stop && why == finish_reason::length ? finish_reason::stop : why, now_ms, u);
+  return u;
+}
+
+// Text of one more token; true if it completed a stop string. The id that ends a branch has no text.
+bool branch::append(const tokens& t, std::size_t index, update& u) {
+  if (static_cast<finish_reason>(t.end) == finish_reason::stop && index + 1 == t.ids.size())
+    return false;
+  auto s = scanner_.feed(decoder_.push(t.ids[index]));
+  u.text += s.text;
+  if (s.stop)
+    result_.stop_text = scanner_.stop_string(*s.stop);
+  return s.stop.has_value();
+}
+
+branch::update branch::end(finish_reason why, const error& failure, double now_ms) {
+  update u;
+  if (ended_)
+    return u;
+  if (why == finish_reason::error)
+    result_.failure = failure;
+  u.text = scanner_.finish(decoder_.flush()).text;
+  close(why, now_ms, u);
+  return u;
+}
+
+void branch::close(finish_reason why, double now_ms, update& u) {
+  ended_ = true;
+  u.ended = true;
+  result_.finish_reason = text_of(why);
+  result_.usage.total_ms = now_ms;
+  result_.text += u.text;
+}
+
+} // namespace troupe

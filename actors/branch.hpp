@@ -1,0 +1,56 @@
+// One branch of a request as its reader sees it: tokens become text, stop strings end it, the result is put together.
+// A value without actors or clocks; the session feeds it.
+#pragma once
+#include "cluster/messages.hpp"
+#include "runtime/request/ledger.hpp"
+#include "runtime/request/result_line.hpp"
+#include "runtime/request/stop.hpp"
+#include "runtime/scheduler/finish.hpp"
+#include "runtime/tokenizer/streaming.hpp"
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+struct branch_setup {
+  std::string id; // of the request
+  int index = 0;
+  std::int32_t prompt_tokens = 0;
+  sampling_params params;
+  std::uint64_t seed = 0;
+};
+
+class branch {
+public:
+  branch(std::shared_ptr<const tokenizer> vocabulary, const branch_setup& setup);
+
+  // What changed: text that became visible, the end, and whether the engine still computes this branch and must be told.
+  struct update {
+    std::string text;
+    bool ended = false;
+    bool cancel = false;
+  };
+  // Times are milliseconds since the request was accepted. Nothing changes once the branch has ended.
+  update take(const tokens& t, double now_ms);
+  // The end from this side: abort, or an error that the engine could not report.
+  update end(finish_reason why, const error& failure, double now_ms);
+
+  bool ended() const { return ended_; }
+  std::int64_t next_position() const { return ledger_.next_position(); }
+  std::uint32_t attempt() const { return ledger_.attempt(); }
+  const generation_result& result() const { return result_; }
+
+private:
+  bool append(const tokens& t, std::size_t index, update& u);
+  void close(finish_reason why, double now_ms, update& u);
+
+  std::shared_ptr<const tokenizer> vocabulary_;
+  streaming_decoder decoder_;
+  stop_scanner scanner_;
+  token_ledger ledger_;
+  bool wants_logprobs_, wants_top_;
+  bool ended_ = false;
+  generation_result result_;
+};
+
+} // namespace troupe

@@ -1,0 +1,23 @@
+// Computes steps. Detached: its thread waits for the device, nobody else does. Device errors become values here.
+#pragma once
+#include "cluster/messages.hpp"
+#include "runtime/scheduler/step_engine.hpp"
+
+namespace troupe {
+
+struct executor_state {
+  executor_state() = default;
+  static inline const char* name = "executor";
+  std::shared_ptr<step_engine> engine;
+  placement_actor placement;
+  std::uint32_t rank = 0;
+  std::uint32_t counted_steps = 0;    // since the last load message
+  std::vector<std::uint32_t> counts;  // [counted_steps, layers, experts]
+};
+
+constexpr std::uint32_t load_period_steps = 32; // steps that one load message covers (cluster.md §3.6)
+
+executor_actor::behavior_type executor(executor_actor::stateful_pointer<executor_state> self, std::uint32_t rank,
+                                       std::shared_ptr<step_engine> engine, placement_actor placement);
+
+} // namespace troupe

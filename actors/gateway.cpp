@@ -1,0 +1,120 @@
+#include "actors/gateway.hpp"
+#include "runtime/request/seeds.hpp"
+
+namespace troupe {
+
+namespace {
+
+using self_ptr = gateway_actor::stateful_pointer<gateway_state>;
+
+// The engine with the fewest outstanding tokens, the first on ties; null if none is left.
+gateway_state::engine* least_loaded(std::vector<gateway_state::engine>& engines) {
+  gateway_state::engine* best = nullptr;
+  for (auto& e : engines)
+    if (!e.lost && (!best || e.outstanding < best->outstanding))
+      best = &e;
+  return best;
+}
+
+void close(self_ptr self, const done& d) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(d.req.number);
+  if (at == st.live.end())
+    return;
+  for (const auto& [rank, tokens_out] : at->second.cost)
+    st.engines[rank].outstanding -= tokens_out;
+  st.live.erase(at);
+  ++st.served;
+  if (st.stopping && st.live.empty())
+    self->quit();
+}
+
+void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
+  auto& st = state_of(self);
+  const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
+  if (st.stopping || st.draining)
+    return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error, {"stopping", "the engine takes no new requests"});
+  if (!least_loaded(st.engines))
+    return end_unserved(*r, seed, finish_reason::error, {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
+  session_setup s;
+  s.request = r;
+  s.vocabulary = st.setup.vocabulary;
+  s.eos_ids = st.setup.eos_ids;
+  s.seed = seed;
+  s.gateway = caf::actor_cast<caf::actor>(self);
+  gateway_state::entry entry;
+  const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + r->params.max_tokens;
+  for (std::int32_t i = 0; i < r->params.n; ++i) {
+    gateway_state::engine* e = least_loaded(st.engines);
+    const auto rank = static_cast<std::uint32_t>(e - st.engines.data());
+    e->outstanding += cost;
+    entry.cost.emplace_back(rank, cost);
+    s.places.push_back({e->scheduler, rank, ++st.next_sequence});
+  }
+  entry.request = r;
+  entry.session = self->spawn(session, s);
+  watch(self, st.watched, entry.session, [=](const caf::error& why) {
+    if (!state_of(self).live.contains(r->req.number))
+      return; // it said done first
+    end_unserved(*r, seed, finish_reason::error, {"internal", "the session ended early: " + text(self->system(), why)});
+    close(self, done{r->req, "error"});
+  });
+  st.live.emplace(r->req.number, std::move(entry));
+}
+
+ack abort_request(self_ptr self, const cancel& c) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(c.req.number);
+  if (at == st.live.end())
+    return {c.head.msg_id, ack_code::unknown, {}};
+  tell_from_outside(at->second.session, c);
+  return {c.head.msg_id, ack_code::ok, {}};
+}
+
+void stop_all(self_ptr self) {
+  auto& st = state_of(self);
+  st.stopping = true;
+  for (auto& [number, e] : st.live)
+    tell(self, e.session, stop{});
+  if (st.live.empty())
+    self->quit();
+}
+
+gateway_report report_of(const gateway_state& st) {
+  gateway_report r{st.live.size(), st.served, {}};
+  for (const auto& e : st.engines)
+    r.outstanding.push_back(e.outstanding);
+  return r;
+}
+
+} // namespace
+
+std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t> run_seed, const std::function<std::uint64_t()>& random_bits) {
+  if (r.params.seq_seed)
+    return *r.params.seq_seed;
+  if (run_seed || r.seed_from_id)
+    return derived_seed(run_seed.value_or(0), r.id);
+  return random_bits() >> 11;
+}
+
+gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) {
+  auto& st = state_of(self);
+  st.setup = setup;
+  for (const scheduler_actor& s : setup.schedulers)
+    st.engines.push_back({s, 0, {}});
+  return {
+      [=](const open_request& o) { open(self, o.request); },
+      [=](const cancel& c) { return abort_request(self, c); },
+      [=](const done& d) { close(self, d); },
+      [=](const rank_lost& l) {
+        auto& engines = state_of(self).engines;
+        if (l.rank < engines.size())
+          engines[l.rank].lost = l.why;
+      },
+      [=](const gateway_query&) { return report_of(state_of(self)); },
+      [=](const drain&) { state_of(self).draining = true; },
+      [=](const stop&) { stop_all(self); },
+  };
+}
+
+} // namespace troupe

@@ -1,0 +1,62 @@
+// The engine's front: admits requests, resolves their seeds, sends each branch to the engine with the fewest outstanding
+// tokens, one session per request. Pooled.
+#pragma once
+#include "actors/session.hpp"
+#include <map>
+#include <optional>
+
+namespace troupe {
+
+struct open_request { // LOCAL, one way: everything is reported through the record's callback
+  std::shared_ptr<const request_record> request;
+};
+
+struct gateway_query {};
+TROUPE_FIELDS(gateway_query)
+struct gateway_report {
+  std::uint64_t live = 0, served = 0;
+  std::vector<std::int64_t> outstanding; // [engines] tokens: prompts and max_tokens of live branches
+};
+TROUPE_FIELDS(gateway_report, live, served, outstanding)
+
+using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<done>, answers<rank_lost>,
+                                       answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
+
+struct gateway_setup {
+  std::vector<scheduler_actor> schedulers; // [engines]
+  std::shared_ptr<const tokenizer> vocabulary;
+  std::vector<std::int32_t> eos_ids;
+  std::optional<std::uint64_t> seed;          // of the run
+  std::function<std::uint64_t()> random_bits; // 64 random bits of the system
+};
+
+struct gateway_state {
+  gateway_state() = default;
+  static inline const char* name = "gateway";
+  struct entry {
+    session_actor session;
+    std::shared_ptr<const request_record> request;
+    std::vector<std::pair<std::uint32_t, std::int64_t>> cost; // engine, tokens: of each branch
+  };
+  struct engine {
+    scheduler_actor scheduler;
+    std::int64_t outstanding = 0;
+    std::optional<std::string> lost; // why it takes no more requests
+  };
+  gateway_setup setup;
+  std::vector<engine> engines;
+  std::map<std::uint64_t, entry> live; // by req_t::number
+  std::uint64_t next_sequence = 0, served = 0;
+  bool draining = false, stopping = false;
+  watch_list watched;
+};
+
+gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self, const gateway_setup& setup);
+
+// Seed of a request (exactness.md §6): its own, else from the run's seed and its id, else 53 random bits.
+std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t> run_seed,
+                           const std::function<std::uint64_t()>& random_bits);
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)

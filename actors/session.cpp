@@ -1,0 +1,174 @@
+#include "actors/session.hpp"
+#include "runtime/request/seeds.hpp"
+
+namespace troupe {
+
+namespace {
+
+using self_ptr = session_actor::stateful_pointer<session_state>;
+
+double age_ms(const request_record& r) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - r.accepted).count();
+}
+
+// A reader's exception must not end the session: the other branches and the bookkeeping go on.
+void tell_reader(const request_record& r, const generation_event& e) {
+  try {
+    if (r.on_event)
+      r.on_event(e);
+  } catch (...) {
+  }
+}
+
+void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
+  auto& st = state_of(self);
+  const branch_place& p = st.setup.places[index];
+  cancel c;
+  c.req = st.setup.request->req;
+  c.attempt = st.branches[index].attempt();
+  c.sequence = p.sequence;
+  c.reason = reason;
+  ask(self, p.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
+}
+
+// Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session over.
+void publish(self_ptr self, std::size_t index, branch::update u) {
+  auto& st = state_of(self);
+  if (u.cancel)
+    cancel_sequence(self, index, "stop string");
+  if (u.text.empty() && !u.ended)
+    return;
+  const request_record& r = *st.setup.request;
+  generation_event e;
+  e.id = r.id;
+  e.index = static_cast<int>(index);
+  e.text = std::move(u.text);
+  if (u.ended) {
+    e.result = st.branches[index].result();
+    if (--st.live == 0) {
+      r.live->remove(r.id);
+      tell_from_outside(st.setup.gateway, done{r.req, e.result->finish_reason});
+    }
+  }
+  tell_reader(r, e);
+  if (u.ended && st.live == 0)
+    self->quit();
+}
+
+void fail_branches(self_ptr self, const scheduler_actor& on, const error& why) {
+  auto& st = state_of(self);
+  for (std::size_t i = 0; i < st.branches.size(); ++i)
+    if (st.setup.places[i].scheduler == on)
+      publish(self, i, st.branches[i].end(finish_reason::error, why, age_ms(*st.setup.request)));
+}
+
+void abort_all(self_ptr self) {
+  auto& st = state_of(self);
+  for (std::size_t i = 0; i < st.branches.size(); ++i) {
+    if (st.branches[i].ended())
+      continue;
+    cancel_sequence(self, i, "abort");
+    publish(self, i, st.branches[i].end(finish_reason::abort, {}, age_ms(*st.setup.request)));
+  }
+}
+
+submit submission(const session_setup& s, std::size_t index, std::uint32_t attempt) {
+  submit m;
+  m.work.req = s.request->req;
+  m.work.branch = static_cast<std::uint32_t>(index);
+  m.work.attempt = attempt;
+  m.work.sequence = s.places[index].sequence;
+  m.work.request_id = s.request->id;
+  m.work.tokens = s.request->prompt;
+  m.work.params = s.request->params;
+  m.work.seed = branch_seed(s.seed, static_cast<std::uint32_t>(index));
+  m.work.eos_ids = s.eos_ids;
+  m.work.logit_rows = s.request->logit_rows;
+  return m;
+}
+
+void start_branch(self_ptr self, std::size_t index) {
+  auto& st = state_of(self);
+  const auto end = [=](const error& why) {
+    auto& s = state_of(self);
+    publish(self, index, s.branches[index].end(finish_reason::error, why, age_ms(*s.setup.request)));
+  };
+  ask(self, st.setup.places[index].scheduler, st.setup.control_limit, submission(st.setup, index, st.branches[index].attempt()))
+      .then(
+          [=](const ack& a) {
+            if (a.code != ack_code::ok)
+              end(error_of(a));
+          },
+          [=](const caf::error& e) { end({"engine_lost", "the engine does not answer: " + text(self->system(), e)}); });
+}
+
+void watch_schedulers(self_ptr self) {
+  auto& st = state_of(self);
+  std::vector<scheduler_actor> seen;
+  for (const branch_place& p : st.setup.places) {
+    if (std::find(seen.begin(), seen.end(), p.scheduler) != seen.end())
+      continue;
+    seen.push_back(p.scheduler);
+    watch(self, st.watched, p.scheduler, [=](const caf::error& why) {
+      fail_branches(self, p.scheduler, {"engine_lost", "engine " + std::to_string(p.rank) + " ended: " + text(self->system(), why)});
+    });
+  }
+}
+
+branch_setup setup_of(const session_setup& s, std::size_t index) {
+  branch_setup b;
+  b.id = s.request->id;
+  b.index = static_cast<int>(index);
+  b.prompt_tokens = static_cast<std::int32_t>(s.request->prompt.size());
+  b.params = s.request->params;
+  b.seed = branch_seed(s.seed, static_cast<std::uint32_t>(index));
+  return b;
+}
+
+} // namespace
+
+session_actor::behavior_type session(self_ptr self, const session_setup& setup) {
+  auto& st = state_of(self);
+  st.setup = setup;
+  for (std::size_t i = 0; i < setup.places.size(); ++i)
+    st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
+  st.live = st.branches.size();
+  watch_schedulers(self);
+  for (std::size_t i = 0; i < st.branches.size(); ++i)
+    start_branch(self, i);
+  return {
+      [=](const tokens& t) {
+        auto& s = state_of(self);
+        if (t.req != s.setup.request->req || t.branch >= s.branches.size())
+          return tok_ack{-1, 0};
+        branch& b = s.branches[t.branch];
+        publish(self, t.branch, b.take(t, age_ms(*s.setup.request)));
+        return tok_ack{b.next_position(), b.attempt()};
+      },
+      [=](const cancel& c) {
+        abort_all(self);
+        return ack{c.head.msg_id, ack_code::ok, {}};
+      },
+      [=](const stop&) { abort_all(self); },
+  };
+}
+
+void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure) {
+  request.live->remove(request.id);
+  for (std::int32_t i = 0; i < request.params.n; ++i) {
+    generation_event e;
+    e.id = request.id;
+    e.index = i;
+    e.result.emplace();
+    e.result->id = request.id;
+    e.result->index = i;
+    e.result->prompt_tokens = static_cast<int>(request.prompt.size());
+    e.result->seq_seed = branch_seed(seed, static_cast<std::uint32_t>(i));
+    e.result->finish_reason = why == finish_reason::abort ? "abort" : "error";
+    if (why == finish_reason::error)
+      e.result->failure = failure;
+    tell_reader(request, e);
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,55 @@
+// One request's life on the reader's side: submits its branches, owns their ledgers and text, reports their ends. Pooled;
+// the reader's callback runs on its thread.
+#pragma once
+#include "actors/branch.hpp"
+#include "actors/live_requests.hpp"
+#include "actors/llm.hpp"
+#include <chrono>
+
+namespace troupe {
+
+// A request after all checks, on its way to the engines.
+struct request_record {
+  std::string id;
+  req_t req;
+  std::vector<std::int32_t> prompt;
+  sampling_params params;
+  std::vector<std::int32_t> logit_rows;
+  bool seed_from_id = false;
+  std::function<void(const generation_event&)> on_event;
+  std::shared_ptr<live_requests> live;
+  std::chrono::steady_clock::time_point accepted{};
+};
+
+// Where one branch is computed.
+struct branch_place {
+  scheduler_actor scheduler;
+  std::uint32_t rank = 0;
+  std::uint64_t sequence = 0;
+};
+
+struct session_setup {
+  std::shared_ptr<const request_record> request;
+  std::shared_ptr<const tokenizer> vocabulary;
+  std::vector<std::int32_t> eos_ids;
+  std::uint64_t seed = 0;           // of branch 0
+  std::vector<branch_place> places; // [params.n]
+  caf::actor gateway;               // hears done
+  std::chrono::milliseconds control_limit{30000};
+};
+
+struct session_state {
+  session_state() = default;
+  static inline const char* name = "session";
+  session_setup setup;
+  std::vector<branch> branches;
+  std::size_t live = 0;
+  watch_list watched;
+};
+
+session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
+
+// The ends of all branches of a request that no session ever served.
+void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure);
+
+} // namespace troupe

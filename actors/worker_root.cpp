@@ -1,0 +1,140 @@
+#include "actors/worker_root.hpp"
+#include "actors/executor.hpp"
+#include "actors/kv_manager.hpp"
+#include "actors/placement.hpp"
+#include "actors/spec_verifier.hpp"
+
+namespace troupe {
+
+namespace {
+
+using self_ptr = worker_root_actor::stateful_pointer<worker_root_state>;
+
+template <class F, class... Ts> auto spawn_executor(self_ptr self, F f, Ts&&... xs) {
+  return state_of(self).setup->own_threads ? self->spawn<caf::detached>(f, std::forward<Ts>(xs)...) : self->spawn(f, std::forward<Ts>(xs)...);
+}
+
+// An engine that lost a part answers nothing any more: its scheduler ends what is alive, the gateway sends it no more.
+void engine_lost(self_ptr self, std::uint32_t rank, const std::string& why) {
+  auto& st = state_of(self);
+  if (st.told > 0)
+    return;
+  tell(self, st.parts.engines[rank].scheduler, rank_lost{rank, why});
+  tell(self, st.parts.front, rank_lost{rank, why});
+}
+
+void stop_group(self_ptr self, std::size_t which) {
+  auto& parts = state_of(self).parts;
+  if (which == worker_root_state::front)
+    tell(self, parts.front, stop{});
+  for (const engine_handles& e : parts.engines) {
+    if (which == worker_root_state::schedulers)
+      tell(self, e.scheduler, stop{});
+    if (which != worker_root_state::workers)
+      continue;
+    tell(self, e.kv, stop{});
+    tell(self, e.verifier, stop{});
+    tell(self, e.executor, stop{});
+  }
+  if (which == worker_root_state::workers)
+    tell(self, parts.placement, stop{});
+  if (which == worker_root_state::experts)
+    for (const auto& e : parts.experts)
+      tell(self, e, stop{});
+}
+
+// Tells the next groups to stop as soon as those before have ended; without any left the root ends.
+void go_on_stopping(self_ptr self) {
+  auto& st = state_of(self);
+  while (st.told < worker_root_state::groups && (st.told == 0 || st.left[st.told - 1] == 0)) {
+    if (st.left[st.told] > 0)
+      stop_group(self, st.told);
+    ++st.told;
+  }
+  if (st.told == worker_root_state::groups && st.left[worker_root_state::experts] == 0)
+    self->quit();
+}
+
+template <class Handle, class F> void supervise(self_ptr self, const Handle& child, worker_root_state::group g, F on_end) {
+  auto& st = state_of(self);
+  ++st.left[g];
+  watch(self, st.watched, child, [=](const caf::error& why) {
+    --state_of(self).left[g];
+    if (state_of(self).told > 0)
+      go_on_stopping(self);
+    else
+      on_end(text(self->system(), why));
+  });
+}
+
+engine_handles start_engine(self_ptr self, std::uint32_t rank) {
+  auto& st = state_of(self);
+  const process_setup& p = *st.setup;
+  engine_handles e;
+  e.kv = self->spawn(kv_manager, p.limits.kv_blocks, p.state_slots);
+  e.verifier = self->spawn(spec_verifier);
+  e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement);
+  scheduler_setup s;
+  s.rank = rank;
+  s.limits = p.limits;
+  s.kv = e.kv;
+  s.executor = e.executor;
+  s.verifier = e.verifier;
+  s.step_limit = p.step_limit;
+  e.scheduler = self->spawn(scheduler, s);
+  return e;
+}
+
+void supervise_engine(self_ptr self, std::uint32_t rank) {
+  using state = worker_root_state;
+  const engine_handles e = state_of(self).parts.engines[rank];
+  supervise(self, e.kv, state::workers, [=](const std::string& why) { engine_lost(self, rank, "KV manager ended: " + why); });
+  supervise(self, e.verifier, state::workers, [](const std::string&) {}); // the scheduler goes on by its local rule
+  supervise(self, e.executor, state::workers, [=](const std::string& why) { engine_lost(self, rank, "executor ended: " + why); });
+  supervise(self, e.scheduler, state::schedulers, [=](const std::string& why) { engine_lost(self, rank, "scheduler ended: " + why); });
+}
+
+void start_experts(self_ptr self) {
+  auto& st = state_of(self);
+  for (std::size_t i = 0; i < st.setup->experts.size(); ++i) {
+    st.parts.experts.push_back(spawn_executor(self, expert_executor, st.setup->experts[i]));
+    supervise(self, st.parts.experts.back(), worker_root_state::experts, [=](const std::string& why) {
+      state_of(self).setup->expert_group_->broken.store(true);
+      for (std::uint32_t rank = 0; rank < state_of(self).parts.engines.size(); ++rank)
+        engine_lost(self, rank, "expert executor " + std::to_string(i) + " ended: " + why);
+    });
+  }
+  if (st.setup->expert_group_)
+    st.setup->expert_group_->members = st.parts.experts;
+}
+
+const started& start_all(self_ptr self) {
+  auto& st = state_of(self);
+  if (!st.parts.engines.empty())
+    return st.parts;
+  const auto ranks = static_cast<std::int32_t>(std::max<std::size_t>(st.setup->experts.size(), 1));
+  st.parts.placement = self->spawn(placement, st.setup->layers, st.setup->routed_experts, ranks);
+  supervise(self, st.parts.placement, worker_root_state::workers, [](const std::string&) {});
+  start_experts(self);
+  gateway_setup front = st.setup->front;
+  for (std::uint32_t rank = 0; rank < st.setup->engines.size(); ++rank) {
+    st.parts.engines.push_back(start_engine(self, rank));
+    front.schedulers.push_back(st.parts.engines.back().scheduler);
+    supervise_engine(self, rank);
+  }
+  st.parts.front = self->spawn(gateway, front);
+  supervise(self, st.parts.front, worker_root_state::front, [](const std::string&) {});
+  return st.parts;
+}
+
+} // namespace
+
+worker_root_actor::behavior_type worker_root(self_ptr self, std::shared_ptr<const process_setup> setup) {
+  state_of(self).setup = std::move(setup);
+  return {
+      [=](const start&) { return start_all(self); },
+      [=](const stop&) { go_on_stopping(self); },
+  };
+}
+
+} // namespace troupe

@@ -1,0 +1,58 @@
+// The supervisor of a process: starts every actor of its engines, watches them, tells the others when one is lost, ends
+// them in order. Pooled.
+#pragma once
+#include "actors/expert_executor.hpp"
+#include "actors/gateway.hpp"
+#include "actors/scheduler.hpp"
+#include "runtime/scheduler/step_engine.hpp"
+
+namespace troupe {
+
+// Everything a process runs, made before the actors are: devices, weights, vocabulary.
+struct process_setup {
+  scheduler_limits limits;
+  std::int32_t state_slots = 65;                      // per engine, with the dummy 0
+  std::vector<std::shared_ptr<step_engine>> engines;  // [engines]
+  std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts
+  std::shared_ptr<expert_group> expert_group_;        // filled here; the engines' exchanges hold it too
+  std::int32_t layers = 0, routed_experts = 1;        // of the statistics
+  gateway_setup front;                                // without schedulers
+  std::chrono::milliseconds step_limit{600000};
+  bool own_threads = true; // executors on threads of their own; tests without threads say false
+};
+
+struct start {}; // -> started
+TROUPE_FIELDS(start)
+struct engine_handles {
+  scheduler_actor scheduler;
+  kv_manager_actor kv;
+  executor_actor executor;
+  spec_verifier_actor verifier;
+};
+struct started { // LOCAL
+  gateway_actor front;
+  placement_actor placement;
+  std::vector<engine_handles> engines;
+  std::vector<expert_executor_actor> experts;
+};
+
+using worker_root_actor = caf::typed_actor<answers<start, started>, answers<stop>>;
+
+struct worker_root_state {
+  worker_root_state() = default;
+  static inline const char* name = "worker_root";
+  std::shared_ptr<const process_setup> setup;
+  started parts;
+  watch_list watched;
+  // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
+  enum group : std::size_t { front, schedulers, workers, experts, groups };
+  std::size_t left[groups] = {};
+  std::size_t told = 0; // groups that were told to stop; 0 = not stopping
+};
+
+worker_root_actor::behavior_type worker_root(worker_root_actor::stateful_pointer<worker_root_state> self,
+                                             std::shared_ptr<const process_setup> setup);
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::started)

@@ -1,0 +1,419 @@
+// The engine's protocols on a hand-driven scheduler with the stub model.
+#include "runtime/request/seeds.hpp"
+#include "tests/support/stub_process.hpp"
+#include <algorithm>
+#include <random>
+
+using namespace troupe;
+
+namespace {
+
+scheduler_limits limits_of(std::int32_t seqs, std::int32_t rows, bool chunked = true) {
+  scheduler_limits l;
+  l.max_num_seqs = seqs;
+  l.max_num_batched_tokens = rows;
+  l.chunked_prefill = chunked;
+  l.max_model_len = 600;
+  l.kv_blocks = 1 + seqs * 5;
+  return l;
+}
+
+std::vector<std::int32_t> prompt_of(std::int32_t length, std::int32_t first) {
+  std::vector<std::int32_t> p;
+  for (std::int32_t i = 0; i < length; ++i)
+    p.push_back((first * 31 + 7 * i) % 500);
+  return p;
+}
+
+sampling_params params_of(std::int32_t max_tokens) {
+  sampling_params p;
+  p.max_tokens = max_tokens;
+  return p;
+}
+
+// What a branch must give, by the oracle.
+stub_expectation expected(const std::string& id, const std::vector<std::int32_t>& prompt, const sampling_params& params, std::uint32_t branch = 0) {
+  sequence_spec spec;
+  spec.params = params;
+  spec.prompt_tokens = static_cast<std::int32_t>(prompt.size());
+  spec.seq_seed = branch_seed(derived_seed(0, id), branch);
+  spec.eos_ids = {test_vocabulary()->eos_id()};
+  return stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 600);
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(engine_protocols, stub_process)
+
+BOOST_AUTO_TEST_CASE(one_request_from_the_front_to_its_end) {
+  launch(limits_of(4, 64));
+  const auto prompt = prompt_of(100, 3);
+  auto p = params_of(12);
+  p.prompt_logprobs = true;
+  open("a", prompt, p);
+  BOOST_TEST(live->find("a").has_value());
+  sched.run();
+  BOOST_REQUIRE(results["a"].size() == 1u);
+  const auto& r = results["a"][0];
+  const auto want = expected("a", prompt, p);
+  BOOST_TEST(r.token_ids == want.output, boost::test_tools::per_element());
+  BOOST_TEST(r.finish_reason == "length");
+  BOOST_TEST(r.text == test_vocabulary()->decode(want.output));
+  BOOST_TEST((streamed[{"a", 0}]) == r.text);
+  BOOST_TEST(r.logprobs.size() == 12u);
+  BOOST_TEST(r.logprobs[3] == -static_cast<float>(want.output[3]) / 8);
+  BOOST_REQUIRE(r.prompt_logprobs.size() == 99u); // two chunks
+  for (std::size_t i = 0; i < 99; ++i)
+    BOOST_TEST(r.prompt_logprobs[i] == static_cast<float>(prompt[i + 1]));
+  BOOST_TEST(r.prompt_tokens == 100);
+  BOOST_TEST(r.seq_seed == derived_seed(0, "a"));
+  BOOST_TEST(r.usage.steps == 2 + 11); // two chunks, the second with a token, then eleven decode steps
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(branches_have_their_own_seeds_and_ends) {
+  launch(limits_of(4, 64), 2);
+  auto p = params_of(5);
+  p.n = 3;
+  p.seq_seed = 42;
+  const auto prompt = prompt_of(10, 1);
+  open("b", prompt, p);
+  sched.run();
+  BOOST_REQUIRE(results["b"].size() == 3u);
+  std::sort(results["b"].begin(), results["b"].end(), [](const auto& x, const auto& y) { return x.index < y.index; });
+  for (std::uint32_t j = 0; j < 3; ++j) {
+    const auto& r = results["b"][j];
+    BOOST_TEST(r.index == static_cast<int>(j));
+    BOOST_TEST(r.seq_seed == branch_seed(42, j));
+    sequence_spec spec;
+    spec.params = p;
+    spec.prompt_tokens = 10;
+    spec.seq_seed = branch_seed(42, j);
+    BOOST_TEST(r.token_ids == stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 600).output, boost::test_tools::per_element());
+  }
+  BOOST_TEST(results["b"][0].token_ids != results["b"][1].token_ids, boost::test_tools::per_element());
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_stop_string_ends_the_branch_and_the_sequence) {
+  launch(limits_of(4, 64));
+  const auto prompt = prompt_of(20, 5);
+  auto p = params_of(40);
+  const auto free_run = expected("s", prompt, p);
+  // the text of output tokens 3 and 4 as stop string; it completes in token 4 unless it occurs earlier
+  const auto text_of = [&](std::size_t from, std::size_t to) {
+    return test_vocabulary()->decode(std::span(free_run.output).subspan(from, to - from));
+  };
+  const std::string whole = test_vocabulary()->decode(free_run.output), stop_text = text_of(3, 5);
+  BOOST_REQUIRE(!stop_text.empty());
+  p.stop = {"never in the text \x01", stop_text};
+  open("s", prompt, p);
+  sched.run();
+  BOOST_REQUIRE(results["s"].size() == 1u);
+  const auto& r = results["s"][0];
+  BOOST_TEST(r.finish_reason == "stop");
+  BOOST_TEST(r.stop_text == stop_text);
+  BOOST_TEST(!r.stop_id.has_value());
+  BOOST_TEST(r.text == whole.substr(0, whole.find(stop_text)));
+  BOOST_TEST((streamed[{"s", 0}]) == r.text);
+  BOOST_TEST(r.token_ids.size() <= 5u); // the completing token is kept, later ones are not
+  BOOST_TEST(std::equal(r.token_ids.begin(), r.token_ids.end(), free_run.output.begin()));
+  BOOST_TEST(engines[0]->steps < 12); // the engine was told
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(eos_and_stop_ids_have_no_text) {
+  launch(limits_of(4, 64));
+  const auto prompt = prompt_of(20, 5);
+  auto p = params_of(40);
+  const auto free_run = expected("e", prompt, p);
+  p.golden_token_ids = {free_run.output[0], test_vocabulary()->eos_id()};
+  open("e", prompt, p);
+  p.golden_token_ids = {free_run.output[0], 77};
+  p.stop_token_ids = {77};
+  open("i", prompt, p);
+  sched.run();
+  for (const char* id : {"e", "i"}) {
+    const auto& r = results[id].at(0);
+    BOOST_TEST(r.finish_reason == "stop");
+    BOOST_TEST(r.token_ids.size() == 2u);
+    BOOST_TEST(r.stop_id.value_or(-1) == r.token_ids[1]);
+    BOOST_TEST(r.text == test_vocabulary()->decode(std::span(r.token_ids).first(1)));
+  }
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(refusals_of_the_scheduler_end_the_request) {
+  auto l = limits_of(2, 64);
+  l.kv_blocks = 3;
+  launch(l);
+  open("big", prompt_of(300, 1), params_of(200));
+  open("ok", prompt_of(30, 1), params_of(2));
+  sched.run();
+  BOOST_TEST(results["big"].at(0).finish_reason == "error");
+  BOOST_TEST(results["big"].at(0).failure->code == "no_space");
+  BOOST_TEST(results["ok"].at(0).finish_reason == "length");
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_failed_step_and_a_bad_row_end_only_their_sequences) {
+  launch(limits_of(4, 64));
+  engines[0]->failures = 1;
+  open("first", prompt_of(10, 1), params_of(3));
+  sched.run();
+  BOOST_TEST(results["first"].at(0).failure->code == "device_error");
+  BOOST_TEST(results["first"].at(0).failure->message.find("injected") != std::string::npos);
+  engines[0]->bad_sequence = 3; // sequences count from 1
+  open("second", prompt_of(10, 2), params_of(3));
+  open("third", prompt_of(10, 3), params_of(3));
+  sched.run();
+  BOOST_TEST(results["second"].at(0).finish_reason == "length");
+  BOOST_TEST(results["third"].at(0).failure->message.find("NaN") != std::string::npos);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_executor_ends_every_live_request_of_its_engine) {
+  launch(limits_of(2, 64), 2);
+  for (int i = 0; i < 8; ++i)
+    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+  turn(120);
+  caf::anon_send_exit(parts.engines[0].executor, caf::exit_reason::kill);
+  sched.run();
+  int lost = 0, fine = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto& list = results["r" + std::to_string(i)];
+    BOOST_REQUIRE(list.size() == 1u);
+    lost += list[0].finish_reason == "error" && list[0].failure->code == "engine_lost";
+    fine += list[0].finish_reason == "length" && list[0].token_ids.size() == 60u;
+  }
+  BOOST_TEST(lost == 4);
+  BOOST_TEST(fine == 4);
+  open("later", prompt_of(5, 1), params_of(2)); // goes to the other engine
+  sched.run();
+  BOOST_TEST(results["later"].at(0).finish_reason == "length");
+  caf::anon_send_exit(parts.engines[1].scheduler, caf::exit_reason::kill);
+  sched.run();
+  open("last", prompt_of(5, 1), params_of(2));
+  sched.run();
+  BOOST_TEST(results["last"].at(0).failure->code == "engine_lost");
+  BOOST_TEST(live->size() == 0u);
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_scheduler_or_kv_manager_ends_every_live_request) {
+  launch(limits_of(2, 64), 2);
+  for (int i = 0; i < 4; ++i)
+    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+  turn(80);
+  caf::anon_send_exit(parts.engines[0].scheduler, caf::exit_reason::kill);
+  caf::anon_send_exit(parts.engines[1].kv, caf::exit_reason::kill);
+  sched.run();
+  for (int i = 0; i < 4; ++i) {
+    const auto& list = results["r" + std::to_string(i)];
+    BOOST_REQUIRE(list.size() == 1u);
+    BOOST_TEST(list[0].failure->code == "engine_lost");
+  }
+  BOOST_TEST(live->size() == 0u);
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(abort_at_every_message) {
+  for (std::size_t when = 0; when < 160; when += 3) {
+    stub_process w;
+    w.launch(limits_of(1, 32));
+    auto p = params_of(6);
+    p.n = 2; // the second branch waits for the first
+    w.open("x", prompt_of(80, 2), p);
+    w.open("y", prompt_of(10, 4), params_of(4));
+    w.turn(when);
+    const bool was_live = w.live->find("x").has_value();
+    w.abort("x");
+    w.sched.run();
+    BOOST_REQUIRE(w.results["x"].size() == 2u);
+    if (was_live && when < 30)
+      BOOST_TEST(w.results["x"][1].finish_reason == "abort");
+    BOOST_TEST(w.results["y"].at(0).token_ids == expected("y", prompt_of(10, 4), params_of(4)).output, boost::test_tools::per_element());
+    w.expect_quiet();
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(stop_ends_live_requests_with_abort_and_all_actors) {
+  launch(limits_of(2, 64), 2);
+  for (int i = 0; i < 6; ++i)
+    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+  turn(150);
+  const auto before = sys.registry().running();
+  finish();
+  for (int i = 0; i < 6; ++i) {
+    BOOST_REQUIRE(results["r" + std::to_string(i)].size() == 1u);
+    BOOST_TEST(results["r" + std::to_string(i)][0].finish_reason == "abort");
+  }
+  BOOST_TEST(before > 10u);
+  BOOST_TEST(sys.registry().running() == 1u); // the test's own
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_that_throws_harms_nobody) {
+  launch(limits_of(2, 64));
+  auto r = std::make_shared<request_record>();
+  r->id = "bad";
+  r->req = {1, 99};
+  r->prompt = {1, 2};
+  r->params = params_of(3);
+  r->live = live;
+  r->on_event = [](const generation_event&) { throw std::runtime_error("reader"); };
+  live->add("bad", r->req);
+  tell_from_outside(parts.front, open_request{r});
+  open("good", prompt_of(5, 1), params_of(3));
+  sched.run();
+  BOOST_TEST(results["good"].size() == 1u);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(the_load_reaches_the_placement) {
+  launch(limits_of(2, 64));
+  open("a", prompt_of(5, 1), params_of(40));
+  sched.run();
+  const auto t = query<slot_table>(parts.placement, slots{});
+  BOOST_TEST(t.pver == 1u);
+  BOOST_TEST(t.expert_of == (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}), boost::test_tools::per_element());
+  BOOST_TEST(t.steps_seen == 32u); // one load message of 40 steps
+  BOOST_TEST(t.rows == std::vector<std::uint64_t>(8, 32), boost::test_tools::per_element());
+  BOOST_TEST(t.balancedness == 1.0);
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_silent_executor_ends_the_requests_at_the_time_limit) {
+  auto silent = sys.spawn([](executor_actor::pointer me) -> executor_actor::behavior_type {
+    return {[=](const step&) -> caf::result<step_done> { return me->make_response_promise<step_done>(); },
+            [=](const stop&) { me->quit(); }};
+  });
+  launch(limits_of(2, 64));
+  scheduler_setup s;
+  s.limits = limits_of(2, 64);
+  s.kv = parts.engines[0].kv;
+  s.executor = silent;
+  s.verifier = parts.engines[0].verifier;
+  s.step_limit = std::chrono::seconds(5);
+  gateway_setup g = setup.front;
+  g.schedulers = {sys.spawn(scheduler, s)};
+  parts.front = sys.spawn(gateway, g);
+  open("a", prompt_of(5, 1), params_of(2));
+  sched.run();
+  BOOST_TEST(results["a"].empty());
+  sched.advance_time(std::chrono::seconds(6));
+  sched.run();
+  BOOST_REQUIRE(results["a"].size() == 1u);
+  BOOST_TEST(results["a"][0].failure->code == "engine_lost");
+  tell_from_outside(parts.front, stop{});
+  tell_from_outside(g.schedulers[0], stop{});
+  tell_from_outside(silent, stop{});
+  finish();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(engine_properties)
+
+namespace {
+
+struct mixed_request {
+  std::string id;
+  std::vector<std::int32_t> prompt;
+  sampling_params params;
+};
+
+std::vector<mixed_request> mixed_requests() {
+  std::mt19937_64 random(7);
+  const auto pick = [&](std::int32_t lo, std::int32_t hi) { return lo + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(hi - lo + 1)); };
+  std::vector<mixed_request> all;
+  for (int i = 0; i < 64; ++i) {
+    mixed_request r{"m" + std::to_string(i), prompt_of(pick(1, pick(0, 3) ? 40 : 500), pick(0, 99)), params_of(pick(1, 40))};
+    r.params.ignore_eos = pick(0, 1) != 0;
+    r.params.prompt_logprobs = pick(0, 3) == 0;
+    r.params.n = pick(0, 7) == 0 ? 2 : 1;
+    if (pick(0, 3) == 0)
+      r.params.stop = {"e", "th"};
+    if (pick(0, 3) == 0)
+      r.params.golden_token_ids = {pick(0, 400), pick(0, 400)};
+    if (pick(0, 3) == 0)
+      r.params.seq_seed = random();
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+// All result lines without their usage, by id and branch.
+std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_request> requests, const scheduler_limits& limits,
+                                                             std::size_t engine_count, unsigned seed, bool one_by_one) {
+  stub_process w;
+  w.launch(limits, engine_count);
+  std::mt19937_64 random(seed);
+  if (seed > 0)
+    std::shuffle(requests.begin(), requests.end(), random);
+  for (const auto& r : requests) {
+    w.open(r.id, r.prompt, r.params);
+    if (one_by_one)
+      w.sched.run();
+    else
+      w.turn(random() % 50);
+  }
+  w.sched.run();
+  w.expect_quiet();
+  std::map<std::pair<std::string, int>, std::string> lines;
+  for (auto& [id, list] : w.results)
+    for (auto& r : list) {
+      BOOST_TEST((w.streamed[{id, r.index}]) == r.text);
+      r.usage = {};
+      BOOST_TEST(lines.emplace(std::make_pair(id, r.index), result_line(r)).second);
+    }
+  w.finish();
+  return lines;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(mixed_requests_give_the_same_lines_however_they_are_run) {
+  const auto requests = mixed_requests();
+  auto whole = limits_of(1, 600, false);
+  const auto alone = run_mixed(requests, whole, 1, 0, true);
+  std::size_t branches = 0, stopped = 0;
+  for (const auto& r : requests)
+    branches += static_cast<std::size_t>(r.params.n);
+  BOOST_TEST(alone.size() == branches);
+  for (const auto& [key, line] : alone)
+    stopped += line.find("\"stop\"") != std::string::npos;
+  BOOST_TEST(stopped > 5u);
+  for (const auto& r : requests) { // the oracle, where no text rule ends the branch
+    if (!r.params.stop.empty() || r.params.seq_seed)
+      continue;
+    generation_result want;
+    const auto e = expected(r.id, r.prompt, r.params);
+    std::string ids = "\"token_ids\": [";
+    const std::string& line = alone.at({r.id, 0});
+    for (std::size_t i = 0; i < e.output.size(); ++i)
+      ids += (i ? ", " : "") + std::to_string(e.output[i]);
+    std::string compact = ids + "]";
+    std::erase(compact, ' ');
+    std::string bare = line;
+    std::erase(bare, ' ');
+    BOOST_TEST(bare.find(compact) != std::string::npos);
+  }
+  unsigned seed = 1;
+  for (const std::int32_t chunk : {16, 64, 0})
+    for (const std::size_t engine_count : {1u, 2u})
+      for (const std::int32_t seqs : {3, 64}) {
+        const auto l = chunk > 0 ? limits_of(seqs, chunk) : limits_of(seqs, 600, false);
+        const auto lines = run_mixed(requests, l, engine_count, seed++, false);
+        BOOST_TEST((lines == alone), "chunk " << chunk << " engines " << engine_count << " sequences " << seqs);
+      }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,134 @@
+// A whole process of engines over the stub model, its actors driven by hand.
+#pragma once
+#include "actors/worker_root.hpp"
+#include "tests/support/by_hand.hpp"
+#include "tests/support/stub_engine.hpp"
+#include <boost/test/unit_test.hpp>
+#include <map>
+
+namespace troupe {
+
+inline std::shared_ptr<const tokenizer> test_vocabulary() {
+  static const auto t = std::make_shared<const tokenizer>(tokenizer::load(std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41/tokenizer.json"));
+  return t;
+}
+
+// The stub model as an engine; `failures` of the next steps leave as device errors.
+class stub_step_engine final : public step_engine {
+public:
+  stub_step_engine(std::int32_t blocks, std::int32_t vocab) : model(blocks) { model.vocab = vocab; }
+  void forward(const step_plan&) override {
+    ++steps;
+    if (failures > 0) {
+      --failures;
+      throw device_error("injected");
+    }
+  }
+  void sample(const step_plan& plan, step_result& out) override {
+    model.run(plan, out);
+    out.expert_counts.assign(8, 1); // two layers of four experts
+    for (auto& s : out.sequences)
+      if (s.id.value == bad_sequence)
+        s.failure = "NaN in the logits";
+  }
+  stub_model model;
+  int failures = 0, steps = 0;
+  std::uint64_t bad_sequence = 0;
+};
+
+struct stub_process : by_hand {
+  process_setup setup;
+  std::vector<std::shared_ptr<stub_step_engine>> engines;
+  std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
+  worker_root_actor root;
+  started parts;
+  std::map<std::string, std::vector<generation_result>> results; // by id, in order of their ends
+  std::map<std::pair<std::string, int>, std::string> streamed;   // text by id and branch
+  std::map<std::pair<std::string, int>, int> late_events;        // after the end
+  std::uint64_t next_request = 0;
+
+  void launch(const scheduler_limits& limits, std::size_t count = 1, std::int32_t slots = 0) {
+    setup.limits = limits;
+    setup.state_slots = slots > 0 ? slots : limits.max_num_seqs + 1;
+    setup.own_threads = false;
+    setup.layers = 2;
+    setup.routed_experts = 4;
+    setup.front.vocabulary = test_vocabulary();
+    setup.front.eos_ids = {test_vocabulary()->eos_id()};
+    setup.front.random_bits = [] { return 0x123456789abcdef0ull; };
+    for (std::size_t i = 0; i < count; ++i) {
+      engines.push_back(std::make_shared<stub_step_engine>(limits.kv_blocks, test_vocabulary()->vocab_size()));
+      setup.engines.push_back(engines.back());
+    }
+    root = sys.spawn(worker_root, std::make_shared<const process_setup>(setup));
+    auto answer = ask(self.ptr(), root, std::chrono::milliseconds(1000), start{});
+    sched.run();
+    answer.receive([&](const started& s) { parts = s; }, [](caf::error&) { BOOST_FAIL("no start"); });
+  }
+
+  void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params, bool seed_from_id = true) {
+    auto r = std::make_shared<request_record>();
+    r->id = id;
+    r->req = {1, ++next_request};
+    r->prompt = std::move(prompt);
+    r->params = params;
+    r->seed_from_id = seed_from_id;
+    r->live = live;
+    r->accepted = std::chrono::steady_clock::now();
+    r->on_event = [this](const generation_event& e) {
+      const auto key = std::make_pair(e.id, e.index);
+      for (const auto& old : results[e.id])
+        late_events[key] += old.index == e.index;
+      streamed[key] += e.text;
+      if (e.result)
+        results[e.id].push_back(*e.result);
+    };
+    BOOST_REQUIRE(live->add(id, r->req));
+    tell_from_outside(parts.front, open_request{r});
+  }
+  void abort(const std::string& id) {
+    if (const auto req = live->find(id))
+      tell_from_outside(parts.front, cancel{{}, *req, 1, 0, "test"});
+  }
+  // Handles messages one by one, at most `count`; false when nothing was left to do.
+  bool turn(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (!sched.try_run_once())
+        return false;
+    return true;
+  }
+  template <class Out, class Handle, class In> Out query(const Handle& to, const In& q) {
+    Out out;
+    auto answer = ask(self.ptr(), to, std::chrono::milliseconds(1000), q);
+    sched.run();
+    answer.receive([&](const Out& o) { out = o; }, [&](caf::error& e) { BOOST_FAIL("no answer: " + text(sys, e)); });
+    return out;
+  }
+  // Every pool is whole again and nothing is alive.
+  void expect_quiet() {
+    BOOST_TEST(live->size() == 0u);
+    for (const auto& e : parts.engines) {
+      const auto kv = query<kv_report>(e.kv, kv_query{});
+      BOOST_TEST(kv.conserved);
+      BOOST_TEST(kv.owners == 0u);
+      BOOST_TEST(kv.free_blocks == kv.blocks - 1);
+      BOOST_TEST(query<scheduler_report>(e.scheduler, scheduler_query{}).live == 0u);
+    }
+    const auto g = query<gateway_report>(parts.front, gateway_query{});
+    BOOST_TEST(g.live == 0u);
+    for (const auto o : g.outstanding)
+      BOOST_TEST(o == 0);
+    for (const auto& [key, late] : late_events)
+      BOOST_TEST(late == 0, key.first);
+    for (const auto& e : engines)
+      BOOST_TEST(e->model.complaint == "");
+  }
+  void finish() {
+    tell_from_outside(root, stop{});
+    sched.run();
+    root = nullptr;
+    parts = started{};
+  }
+};
+
+} // namespace troupe
