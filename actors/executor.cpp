@@ -1,10 +1,20 @@
 #include "actors/executor.hpp"
 #include <chrono>
 #include <exception>
+#include <sched.h>
 
 namespace troupe {
 
 namespace {
+
+void pin_this_thread(int core) {
+  if (core < 0)
+    return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<unsigned>(core), &set);
+  ::sched_setaffinity(0, sizeof set, &set); // best effort: a container may forbid it
+}
 
 double ms_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -45,7 +55,8 @@ void report_load(executor_actor::stateful_pointer<executor_state> self, const st
 } // namespace
 
 executor_actor::behavior_type executor(executor_actor::stateful_pointer<executor_state> self, std::uint32_t rank,
-                                       std::shared_ptr<step_engine> engine, placement_actor placement) {
+                                       std::shared_ptr<step_engine> engine, placement_actor placement, int core) {
+  pin_this_thread(core);
   auto& st = state_of(self);
   st.rank = rank;
   st.engine = std::move(engine);

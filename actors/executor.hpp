@@ -17,7 +17,8 @@ struct executor_state {
 
 constexpr std::uint32_t load_period_steps = 32; // steps that one load message covers (cluster.md §3.6)
 
+// core: where to pin the executor's own thread, -1 = nowhere. Only for a detached executor.
 executor_actor::behavior_type executor(executor_actor::stateful_pointer<executor_state> self, std::uint32_t rank,
-                                       std::shared_ptr<step_engine> engine, placement_actor placement);
+                                       std::shared_ptr<step_engine> engine, placement_actor placement, int core);
 
 } // namespace troupe

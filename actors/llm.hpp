@@ -36,6 +36,7 @@ struct engine_options {
   int kv_blocks = 0;                  // 0 = enough for max_num_seqs sequences within the memory budget
   std::string roundings = "serving";  // serving | model | off
   std::optional<std::uint64_t> seed;  // exactness.md §6
+  std::function<void(double)> on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
 };
 
 // A request. Exactly one of prompt and prompt_ids is set. Plain text gets BOS in front; raw text is used as given
@@ -45,7 +46,7 @@ struct generation_request {
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> prompt_ids;
   bool raw = false;
-  std::vector<std::int32_t> logit_rows; // positions whose fp32 logits are wanted
+  std::vector<std::int32_t> logit_rows; // prompt positions whose fp32 logits are wanted, in any order
   bool seed_from_id = false;            // batch and baseline: derive seq_seed from (seed, id) when params give none
 };
 
@@ -64,7 +65,8 @@ public:
   LLM(const LLM&) = delete;
   LLM& operator=(const LLM&) = delete;
 
-  // Checks, tokenizes and queues a request; an error means that nothing was queued. on_event is called until the last
+  // Checks, tokenizes and queues a request; an error means that nothing was queued. Codes: invalid_params, invalid_prompt,
+  // empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported. on_event is called until the last
   // branch has ended; it must return quickly and must not call back into the LLM except submit and abort.
   result<std::string> submit(const generation_request& request, const sampling_params& params,
                              std::function<void(const generation_event&)> on_event); // the request's id

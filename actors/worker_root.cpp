@@ -51,8 +51,11 @@ void go_on_stopping(self_ptr self) {
       stop_group(self, st.told);
     ++st.told;
   }
-  if (st.told == worker_root_state::groups && st.left[worker_root_state::experts] == 0)
-    self->quit();
+  if (st.told < worker_root_state::groups || st.left[worker_root_state::experts] > 0)
+    return;
+  if (st.setup->expert_group_)
+    st.setup->expert_group_->members.clear(); // a detached actor's thread lasts as long as a handle to it
+  self->quit();
 }
 
 template <class Handle, class F> void supervise(self_ptr self, const Handle& child, worker_root_state::group g, F on_end) {
@@ -73,7 +76,8 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   engine_handles e;
   e.kv = self->spawn(kv_manager, p.limits.kv_blocks, p.state_slots);
   e.verifier = self->spawn(spec_verifier);
-  e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement);
+  const int core = rank < p.engine_cores.size() ? p.engine_cores[rank] : -1;
+  e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement, core);
   scheduler_setup s;
   s.rank = rank;
   s.limits = p.limits;

@@ -1,0 +1,237 @@
+#include "actors/llm.hpp"
+#include "actors/model_process.hpp"
+#include "cluster/shutdown.hpp"
+#include "runtime/tokenizer/utf8.hpp"
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+namespace troupe {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t pool_threads = 2;
+
+struct local_config : caf::actor_system_config {
+  local_config() { prepare_local<caf::id_block::troupe>(*this, pool_threads); }
+};
+
+// The logits of the rows in the order that the request names them; the engine gives them ascending, each once.
+std::vector<float> in_request_order(const std::vector<float>& ascending, const std::vector<std::int32_t>& sorted,
+                                    const std::vector<std::int32_t>& wanted) {
+  if (sorted == wanted || ascending.size() % sorted.size() != 0)
+    return ascending;
+  const std::size_t row = ascending.size() / sorted.size();
+  std::vector<float> out;
+  for (const std::int32_t r : wanted) {
+    const auto at = std::lower_bound(sorted.begin(), sorted.end(), r) - sorted.begin();
+    const auto first = ascending.begin() + at * static_cast<std::ptrdiff_t>(row);
+    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(row));
+  }
+  return out;
+}
+
+generation_result refused(const std::string& id, const error& why) {
+  generation_result r;
+  r.id = id;
+  r.finish_reason = "error";
+  r.failure = why;
+  return r;
+}
+
+} // namespace
+
+struct LLM::impl {
+  explicit impl(const engine_options& options) : process(make_model_process(options)) {
+    prepare_process<caf::id_block::troupe>();
+    const std::string bad = check_messages(system);
+    if (!bad.empty())
+      throw config_error("", "messages", bad, "does not survive CAF's serializer", "build against CAF 0.17.6");
+    root = system.spawn(worker_root, std::shared_ptr<const process_setup>(process.setup));
+    caf::scoped_actor self{system};
+    ask(self.ptr(), root, 30000ms, start{})
+        .receive([&](const started& s) { front = s.front; },
+                 [&](const caf::error& e) { throw config_error("", "engine", "", "did not start: " + text(system, e), ""); });
+  }
+  ~impl() {
+    tell_from_outside(root, stop{}); // the handles stay: an actor without any is destroyed before its children are told
+    if (const std::size_t left = wait_for_actors(system, 120s))
+      give_up_on_actors(left);
+  }
+
+  result<std::vector<std::int32_t>> prompt_of(const generation_request& r) const;
+  status check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const;
+  result<std::string> claim(const std::string& id, req_t req);
+
+  model_process process;
+  std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
+  std::atomic<std::uint64_t> next_request{0}, next_name{0};
+  local_config config;
+  caf::actor_system system{config};
+  worker_root_actor root;
+  gateway_actor front;
+};
+
+result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request& r) const {
+  if (r.prompt.has_value() == r.prompt_ids.has_value())
+    return error{"invalid_prompt", "give exactly one of prompt and prompt_ids"};
+  if (r.prompt_ids)
+    return *r.prompt_ids;
+  if (!is_valid_utf8(*r.prompt))
+    return error{"invalid_prompt", "the prompt is not valid UTF-8"};
+  if (r.prompt->empty())
+    return error{"empty_prompt", "the prompt is empty; give at least one character"};
+  const tokenizer& t = *process.vocabulary;
+  if (r.raw)
+    return t.encode(*r.prompt, encode_mode::full);
+  std::vector<std::int32_t> ids = t.encode(*r.prompt, encode_mode::plain);
+  ids.insert(ids.begin(), t.bos_id());
+  return ids;
+}
+
+status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const {
+  const scheduler_limits& l = process.setup->limits;
+  const std::int32_t vocab = process.source->config().vocab_size;
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (auto s = check_sampling_params(p, vocab); !s)
+    return s;
+  if (prompt.empty())
+    return error{"empty_prompt", "the prompt has no tokens; give at least one"};
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    if (prompt[i] < 0 || prompt[i] >= vocab)
+      return error{"invalid_prompt", "prompt_ids[" + std::to_string(i) + "] = " + std::to_string(prompt[i]) + ": not a token id; legal are 0 to " +
+                                         std::to_string(vocab - 1)};
+  if (length > l.max_model_len)
+    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, max_model_len is " + std::to_string(l.max_model_len) +
+                                        "; shorten the prompt or raise max_model_len"};
+  if (!l.chunked_prefill && length > l.max_num_batched_tokens)
+    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, without chunked prefill a step takes max_num_batched_tokens = " +
+                                        std::to_string(l.max_num_batched_tokens) + "; allow chunked prefill or raise it"};
+  for (const std::int32_t row : r.logit_rows)
+    if (row < 0 || row >= length)
+      return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " + std::to_string(length - 1)};
+  const std::int32_t blocks = blocks_for(std::min<std::int64_t>(length + p.max_tokens, l.max_model_len));
+  if (blocks > l.kv_blocks - 1)
+    return error{"no_space", "prompt and max_tokens need " + std::to_string(blocks) + " KV blocks, an engine has " + std::to_string(l.kv_blocks - 1) +
+                                 "; lower max_tokens or raise kv_blocks"};
+  return nothing{};
+}
+
+// Takes the id, or the next free number, for a live request.
+result<std::string> LLM::impl::claim(const std::string& id, req_t req) {
+  if (!id.empty()) {
+    if (!live->add(id, req))
+      return error{"duplicate_id", "a live request has the id " + id};
+    return id;
+  }
+  for (;;) {
+    std::string name = std::to_string(next_name++);
+    if (live->add(name, req))
+      return name;
+  }
+}
+
+LLM::LLM(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
+LLM::~LLM() = default;
+
+result<std::string> LLM::submit(const generation_request& request, const sampling_params& params,
+                                std::function<void(const generation_event&)> on_event) {
+  impl& m = *impl_;
+  auto prompt = m.prompt_of(request);
+  if (!prompt)
+    return prompt.failure();
+  if (auto good = m.check(*prompt, request, params); !good)
+    return good.failure();
+  auto r = std::make_shared<request_record>();
+  r->req = {0, ++m.next_request};
+  auto id = m.claim(request.id, r->req);
+  if (!id)
+    return id.failure();
+  r->id = *id;
+  r->prompt = std::move(*prompt);
+  r->params = params;
+  r->logit_rows = request.logit_rows;
+  std::sort(r->logit_rows.begin(), r->logit_rows.end());
+  r->logit_rows.erase(std::unique(r->logit_rows.begin(), r->logit_rows.end()), r->logit_rows.end());
+  r->seed_from_id = request.seed_from_id;
+  r->live = m.live;
+  r->accepted = std::chrono::steady_clock::now();
+  if (r->logit_rows == request.logit_rows)
+    r->on_event = std::move(on_event);
+  else
+    r->on_event = [f = std::move(on_event), sorted = r->logit_rows, wanted = request.logit_rows](const generation_event& e) {
+      if (!e.result)
+        return f(e);
+      generation_event copy = e;
+      copy.result->logits = in_request_order(e.result->logits, sorted, wanted);
+      f(copy);
+    };
+  tell_from_outside(m.front, open_request{r});
+  return *id;
+}
+
+bool LLM::abort(const std::string& id) {
+  const auto req = impl_->live->find(id);
+  if (!req)
+    return false;
+  tell_from_outside(impl_->front, cancel{{}, *req, 1, 0, "abort"});
+  return true;
+}
+
+std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests, const sampling_params& params) {
+  return generate(requests, std::vector<sampling_params>(requests.size(), params));
+}
+
+std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests, const std::vector<sampling_params>& params) {
+  struct gathering {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::vector<generation_result>> results; // [requests][branches]
+    std::size_t left = 0;                                // branches
+  };
+  const auto g = std::make_shared<gathering>();
+  g->results.resize(requests.size());
+  if (params.size() != requests.size()) {
+    const error why{"invalid_params", "there are " + std::to_string(requests.size()) + " requests and " + std::to_string(params.size()) + " params"};
+    std::vector<generation_result> all;
+    for (const auto& r : requests)
+      all.push_back(refused(r.id, why));
+    return all;
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    {
+      const std::lock_guard lock(g->mutex);
+      g->results[i].resize(static_cast<std::size_t>(std::clamp(params[i].n, 1, max_branches)));
+      g->left += g->results[i].size();
+    }
+    const auto id = submit(requests[i], params[i], [g, i](const generation_event& e) {
+      if (!e.result)
+        return;
+      const std::lock_guard lock(g->mutex);
+      g->results[i][static_cast<std::size_t>(e.index)] = *e.result;
+      if (--g->left == 0)
+        g->changed.notify_all();
+    });
+    if (id)
+      continue;
+    const std::lock_guard lock(g->mutex);
+    g->left -= g->results[i].size();
+    g->results[i] = {refused(requests[i].id, id.failure())};
+  }
+  std::unique_lock lock(g->mutex);
+  g->changed.wait(lock, [&] { return g->left == 0; });
+  std::vector<generation_result> all;
+  for (auto& list : g->results)
+    for (auto& r : list)
+      all.push_back(std::move(r));
+  return all;
+}
+
+const tokenizer& LLM::vocabulary() const { return *impl_->process.vocabulary; }
+const model_config& LLM::config() const { return impl_->process.source->config(); }
+std::string LLM::description() const { return impl_->process.description; }
+
+} // namespace troupe

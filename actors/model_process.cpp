@@ -1,0 +1,192 @@
+#include "actors/model_process.hpp"
+#include "runtime/experts/placement.hpp"
+#include "runtime/model/model_engine.hpp"
+#include "runtime/tokenizer/compressed_vocabulary.hpp"
+#include <algorithm>
+#include <random>
+#include <sched.h>
+#include <thread>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t mebibyte = 1 << 20;
+constexpr std::int64_t least_kv_budget = 64 * mebibyte;
+
+void check_range(const char* key, std::int64_t value, std::int64_t low, std::int64_t high, const std::string& remedy) {
+  if (value < low || value > high)
+    throw config_error("", key, std::to_string(value), "not between " + std::to_string(low) + " and " + std::to_string(high), remedy);
+}
+
+void check_options(const engine_options& o, const model_config& c) {
+  check_range("threads", o.threads, 0, 1024, "0 takes one thread per available core");
+  check_range("engines", o.engines, 1, 64, "");
+  check_range("ep", o.ep, 1, c.n_routed_experts, "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
+  check_range("max_num_seqs", o.max_num_seqs, 1, 65536, "");
+  check_range("max_num_batched_tokens", o.max_num_batched_tokens, 1, 1 << 20, "");
+  check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings, "0 takes the checkpoint's max_position_embeddings");
+  check_range("kv_blocks", o.kv_blocks, 0, 1 << 30, "0 takes what the sequences need within the memory budget");
+}
+
+roundings roundings_of(const std::string& name) {
+  if (name == "serving")
+    return roundings::serving;
+  if (name == "model")
+    return roundings::model;
+  if (name == "off")
+    return roundings::off;
+  throw config_error("", "roundings", name, "unknown", "use serving, model or off");
+}
+
+std::vector<int> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int c = 0; c < CPU_SETSIZE; ++c)
+      if (CPU_ISSET(static_cast<unsigned>(c), &set))
+        cores.push_back(c);
+  return cores;
+}
+
+// Memory that the KV blocks of one engine may take: a quarter of what is free, shared by the engines.
+std::int64_t kv_budget(const device& dev, int engines) {
+  return std::max(least_kv_budget, static_cast<std::int64_t>(dev.memory().available / 4)) / engines;
+}
+
+struct sizes {
+  runner_options runner;
+  cache_sizes cache;
+};
+
+sizes size_up(const engine_options& o, const model_config& c, const device& dev) {
+  sizes s;
+  runner_options& r = s.runner;
+  r.rounding = roundings_of(o.roundings);
+  r.max_rows = o.max_num_batched_tokens;
+  r.max_sequences = std::min(o.max_num_seqs, o.max_num_batched_tokens);
+  r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
+  r.state_slots = o.max_num_seqs + 1;
+  r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
+  s.cache = cache_size(c, r.rounding);
+  const std::int64_t budget = kv_budget(dev, o.engines);
+  r.kv_blocks = o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
+  const std::int64_t bytes = r.kv_blocks * s.cache.block_bytes * o.engines;
+  if (bytes > static_cast<std::int64_t>(dev.memory().available))
+    throw config_error("", "kv_blocks", std::to_string(r.kv_blocks - 1),
+                       "the KV blocks take " + std::to_string(bytes / mebibyte) + " MiB, " +
+                           std::to_string(static_cast<std::int64_t>(dev.memory().available) / mebibyte) + " MiB are free",
+                       "lower kv_blocks or max_model_len");
+  return s;
+}
+
+scheduler_limits limits_of(const engine_options& o, const runner_options& r, const model_config& c) {
+  scheduler_limits l;
+  l.max_num_seqs = o.max_num_seqs;
+  l.max_num_batched_tokens = o.max_num_batched_tokens;
+  l.chunked_prefill = o.chunked_prefill;
+  l.max_model_len = r.max_model_len;
+  l.kv_blocks = r.kv_blocks;
+  l.history = std::max(c.engram_max_ngram_size - 1, 0);
+  return l;
+}
+
+class shard_compute final : public expert_compute {
+public:
+  shard_compute(const std::shared_ptr<const checkpoint>& source, std::shared_ptr<device> dev, expert_range range)
+      : dev_(std::move(dev)), stream_(dev_->make_stream()), shard_(source, *dev_, range.first, range.count) {}
+  void run(int layer, const experts_args& args) override {
+    shard_.run(*stream_, layer, args);
+    stream_->synchronise();
+  }
+
+private:
+  std::shared_ptr<device> dev_; // first: outlives what it made
+  std::unique_ptr<stream> stream_;
+  expert_shard shard_;
+};
+
+std::string described(const engine_options& o, const sizes& s, const device& dev) {
+  const runner_options& r = s.runner;
+  const auto in_mebibytes = [](std::int64_t bytes) { return std::to_string((bytes + mebibyte - 1) / mebibyte) + " MiB"; };
+  return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings + ", " +
+         std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) + ", max_model_len " +
+         std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) + " KV blocks (" +
+         in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " + std::to_string(r.state_slots - 1) + " state slots (" +
+         in_mebibytes(r.state_slots * s.cache.slot_bytes) + ")";
+}
+
+} // namespace
+
+std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes, std::int64_t budget) {
+  const std::int64_t one = blocks_for(max_model_len), wanted = one * sequences;
+  const std::int64_t affordable = budget / std::max<std::int64_t>(block_bytes, 1) - 1;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::max(one, std::min(wanted, affordable)), 1, 1 << 30) + 1);
+}
+
+core_plan share_cores(const std::vector<int>& allowed, int threads, int engines, int experts) {
+  core_plan plan;
+  plan.engines.resize(static_cast<std::size_t>(engines));
+  plan.experts.resize(static_cast<std::size_t>(experts));
+  const int each = std::max(1, threads / engines);
+  if (static_cast<int>(allowed.size()) != each * engines + experts || allowed.size() < 2)
+    return plan;
+  auto next = allowed.begin();
+  for (auto& cores : plan.engines) {
+    cores.assign(next, next + each);
+    next += each;
+  }
+  for (auto& cores : plan.experts)
+    cores.assign(1, *next++);
+  return plan;
+}
+
+model_process make_model_process(const engine_options& options) {
+  model_process p;
+  p.source = std::make_shared<const checkpoint>(options.model);
+  const model_config& c = p.source->config();
+  check_options(options, c);
+  p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));
+  const auto token_map = compressed_vocabulary(*p.vocabulary, options.model, c.engram_compressed_vocab_size);
+
+  const std::vector<int> allowed = allowed_cores();
+  const int threads = options.threads > 0 ? options.threads : std::max(1, static_cast<int>(allowed.size()));
+  const int expert_ranks = options.ep > 1 ? options.ep : 0;
+  const core_plan cores = share_cores(allowed, threads, options.engines, expert_ranks);
+  const int each = std::max(1, threads / options.engines);
+  std::vector<std::shared_ptr<device>> devices;
+  for (const auto& list : cores.engines)
+    devices.push_back(make_device(options.device, {each, list}));
+
+  const sizes s = size_up(options, c, *devices.front());
+  auto setup = std::make_shared<process_setup>();
+  const auto weights = load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
+                                    token_map, options.on_load_progress);
+  if (expert_ranks > 0)
+    setup->expert_group_ = std::make_shared<expert_group>();
+  for (int rank = 0; rank < expert_ranks; ++rank)
+    setup->experts.push_back(std::make_shared<shard_compute>(p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
+                                                             initial_range(c.n_routed_experts, expert_ranks, rank)));
+  for (std::size_t e = 0; e < devices.size(); ++e) {
+    auto exchange = expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->expert_group_, setup->step_limit / 2) : nullptr;
+    setup->engines.push_back(std::make_shared<model_engine>(weights, devices[e], s.runner, std::move(exchange)));
+    setup->engine_cores.push_back(cores.engines[e].empty() ? -1 : cores.engines[e].front());
+  }
+  setup->limits = limits_of(options, s.runner, c);
+  setup->state_slots = s.runner.state_slots;
+  setup->layers = c.num_hidden_layers;
+  setup->routed_experts = c.n_routed_experts;
+  setup->front.vocabulary = p.vocabulary;
+  setup->front.eos_ids = {c.eos_token_id};
+  setup->front.seed = options.seed;
+  setup->front.random_bits = [] {
+    std::random_device source;
+    return static_cast<std::uint64_t>(source()) << 32 | source();
+  };
+  p.setup = setup;
+  p.description = described(options, s, *devices.front());
+  return p;
+}
+
+} // namespace troupe

@@ -1,0 +1,43 @@
+// Steps computed by the model on a device: the plan's rows through the model, its sampling rules through the device's
+// sampler (exactness.md §4-5).
+#pragma once
+#include "devices/device.hpp"
+#include "runtime/model/runner.hpp"
+#include "runtime/scheduler/step_engine.hpp"
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+// A row of a step whose logits are wanted, and what for.
+struct logit_job {
+  std::int32_t sequence = 0;      // index in the plan
+  std::int32_t row = 0;           // of the step
+  std::int32_t position = 0;      // of the row
+  std::int32_t prompt_token = -1; // the token whose log-probability is wanted (prompt_logprobs)
+  bool sample = false;            // draws the sequence's next token
+  bool logits = false;            // goes into sequence_result::logits
+};
+
+// All rows of a plan whose logits are wanted, by sequence, then position.
+std::vector<logit_job> logit_jobs(const step_plan& plan);
+
+// Ids that must not be drawn as output token number `outputs` (from 0): EOS and stop ids while fewer than min_tokens are out.
+void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vector<std::int32_t>& out);
+
+class model_engine final : public step_engine {
+public:
+  // experts: null = computed by this engine; else kept here and used by the runner.
+  model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev, const runner_options& options,
+               std::unique_ptr<expert_backend> experts = nullptr);
+  ~model_engine() override;
+
+  void forward(const step_plan& plan) override;
+  void sample(const step_plan& plan, step_result& out) override;
+
+private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+} // namespace troupe
