@@ -8,7 +8,7 @@ using namespace troupe;
 using list = std::vector<std::int32_t>;
 using counts = std::vector<std::uint32_t>;
 
-BOOST_AUTO_TEST_SUITE(expert_placement)
+BOOST_AUTO_TEST_SUITE(expert_placements)
 
 BOOST_AUTO_TEST_CASE(contiguous_ranges) {
   const expert_placement p = initial_placement(2, 8, 4);
