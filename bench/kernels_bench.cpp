@@ -1,7 +1,6 @@
-// Speed of single operations of a device with the embedded model's shapes. One JSON line a case:
-//   troupe_bench_kernels [device [threads [filter [instruction set]]]]
 // roofline: share of the time that the measured peaks of this machine (fused multiply-adds, reading of weights) would
 // need at least. Weights are cycled through copies worth 24 MB, as a token's pass over the model does.
+#include "bench/kernels_bench.hpp"
 #include "devices/cpu/thread_pool.hpp"
 #include "devices/device.hpp"
 #include "kernels/cpu/instruction_set.hpp"
@@ -14,7 +13,7 @@
 #include <string>
 #include <utility>
 
-using namespace troupe;
+namespace troupe {
 
 namespace {
 
@@ -129,11 +128,16 @@ struct one_step {
   }
 };
 
+template <class... T> std::string formatted(const char* format, T... values) {
+  char text[512];
+  return {text, static_cast<std::size_t>(std::clamp(std::snprintf(text, sizeof text, format, values...), 0, static_cast<int>(sizeof text) - 1))};
+}
+
 class bench {
 public:
-  bench(const std::string& name, int threads, std::string filter)
+  bench(const std::string& name, int threads, std::string filter, const std::function<void(const std::string&)>& emit)
       : device_(make_device(name, {threads, {}})), stream_(device_->make_stream()), threads_(threads),
-        filter_(std::move(filter)), model_(cpu_model()) {
+        filter_(std::move(filter)), model_(cpu_model()), emit_(emit) {
     measure_peaks();
   }
 
@@ -175,11 +179,10 @@ private:
       best = std::min(best, now_us() - t);
     }
     const double floor_us = std::max(macs / peak_.mac_per_ns, bytes / peak_.byte_per_ns) / 1000;
-    std::printf("{\"op\":\"%s\",\"shape\":\"%s\",\"us\":%.2f,\"gmac_s\":%.1f,\"weights_gb_s\":%.1f,\"roofline\":%.2f,"
-                "\"device\":\"%s\",\"threads\":%d,\"isa\":\"%s\",\"cpu\":\"%s\"}\n",
+    emit_(formatted("{\"op\":\"%s\",\"shape\":\"%s\",\"us\":%.2f,\"gmac_s\":%.1f,\"weights_gb_s\":%.1f,\"roofline\":%.2f,"
+                "\"device\":\"%s\",\"threads\":%d,\"isa\":\"%s\",\"cpu\":\"%s\"}",
                 op.c_str(), shape.c_str(), best, macs / best / 1000, bytes / best / 1000, floor_us / best,
-                device_->name().c_str(), threads_, cpu::instruction_set().c_str(), model_.c_str());
-    std::fflush(stdout);
+                device_->name().c_str(), threads_, cpu::instruction_set().c_str(), model_.c_str()));
   }
 
   void measure_peaks() {
@@ -204,9 +207,9 @@ private:
       });
       peak_.byte_per_ns = std::max(peak_.byte_per_ns, static_cast<double>(part) * threads_ / (now_us() - t) / 1000);
     }
-    std::printf(
-        "{\"op\":\"peaks\",\"threads\":%d,\"fma_gmac_s\":%.1f,\"read_gb_s\":%.1f,\"isa\":\"%s\",\"cpu\":\"%s\"}\n",
-        threads_, peak_.mac_per_ns, peak_.byte_per_ns, cpu::instruction_set().c_str(), model_.c_str());
+    emit_(formatted(
+        "{\"op\":\"peaks\",\"threads\":%d,\"fma_gmac_s\":%.1f,\"read_gb_s\":%.1f,\"isa\":\"%s\",\"cpu\":\"%s\"}",
+        threads_, peak_.mac_per_ns, peak_.byte_per_ns, cpu::instruction_set().c_str(), model_.c_str()));
   }
 
   static std::size_t copies(double bytes) { return static_cast<std::size_t>(std::clamp(24e6 / bytes, 1.0, 400.0)); }
@@ -437,15 +440,14 @@ private:
   std::unique_ptr<stream> stream_;
   int threads_;
   std::string filter_, model_;
+  const std::function<void(const std::string&)>& emit_;
   peaks peak_;
 };
 
 } // namespace
 
-int main(int argc, char** argv) {
-  if (argc > 4)
-    cpu::use_instruction_set(argv[4]);
-  const std::string name = argc > 1 ? argv[1] : "cpu";
-  const int threads = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 1;
-  bench(name, threads, argc > 3 ? argv[3] : "").run_all();
+void bench_kernels(const std::string& device, int threads, const std::string& filter, const std::function<void(const std::string&)>& emit) {
+  bench(device, threads, filter, emit).run_all();
 }
+
+} // namespace troupe

@@ -1,5 +1,6 @@
-// The file of --config: table [engine] with engine options under their flag names.
+// The file of --config: table [engine] with engine options under their flag names, underscores for dashes.
 #include "cli/engine_settings.hpp"
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -24,6 +25,13 @@ std::string shown(const toml::node& node) {
   return text.str();
 }
 
+// Keys are flag names with underscores: max_num_seqs.
+std::string key_of(const engine_option& option) {
+  std::string key = option.name;
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
 std::string value_text(const std::string& path, const engine_option& option, const toml::node& node) {
   switch (option.type) {
   case engine_option::kind::number:
@@ -39,13 +47,13 @@ std::string value_text(const std::string& path, const engine_option& option, con
       return node.as_string()->get();
     break;
   }
-  throw config_error(path, std::string("engine.") + option.name, shown(node), "the value has the wrong type",
+  throw config_error(path, "engine." + key_of(option), shown(node), "the value has the wrong type",
                      std::string("give ") + type_text(option.type));
 }
 
-const engine_option* option_of(std::string_view name) {
+const engine_option* option_of(std::string_view key) {
   for (const engine_option& o : engine_option_table())
-    if (name == o.name)
+    if (key == key_of(o))
       return &o;
   return nullptr;
 }
@@ -75,8 +83,8 @@ std::map<std::string, sourced_value> engine_values_of_file(const std::string& pa
       const engine_option* option = option_of(name.str());
       if (option == nullptr)
         throw config_error(path, "engine." + std::string(name.str()), shown(value), "there is no engine option of this name",
-                           "see troupe generate --help for the names");
-      values[option->name] = {path, std::string("engine.") + option->name, value_text(path, *option, value)};
+                           "keys are the engine flags of troupe generate --help with underscores, like max_num_seqs");
+      values[option->name] = {path, "engine." + key_of(*option), value_text(path, *option, value)};
     }
   }
   return values;

@@ -34,11 +34,14 @@ int interrupts::count() {
   signalfd_siginfo info;
   while (::read(fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
     ++count_;
-  if (count_ >= 2) {
-    const sigset_t set = both_signals();
-    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  }
+  if (count_ >= 2)
+    release();
   return count_;
+}
+
+void interrupts::release() {
+  const sigset_t set = both_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 void interrupts::wait(std::span<const int> fds, int timeout_ms) {

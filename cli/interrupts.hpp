@@ -13,7 +13,8 @@ public:
   interrupts(const interrupts&) = delete;
   interrupts& operator=(const interrupts&) = delete;
 
-  int count(); // signals so far; does not wait
+  int count();    // signals so far; does not wait
+  void release(); // the signals have their usual effect again
   // Waits until one of the descriptors (negative ones are left out) is readable, a signal comes, or the time is over (-1: never).
   void wait(std::span<const int> fds, int timeout_ms);
 

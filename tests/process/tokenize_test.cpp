@@ -8,7 +8,7 @@ BOOST_AUTO_TEST_SUITE(tokenize_verb)
 BOOST_AUTO_TEST_CASE(golden_texts_become_golden_ids) {
   const temporary_folder folder;
   const std::string out = folder / "ids.jsonl";
-  const auto run = troupe({"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), data_file("tokenizer/encode.jsonl"), out});
+  const auto run = run_troupe({"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), data_file("tokenizer/encode.jsonl"), out});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.err == "");
   const auto expected = json_lines(test_support::read_text(data_file("tokenizer/encode.jsonl")));
@@ -66,18 +66,18 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error) {
   process_options options;
   options.input = "{\"id\": 1, \"text\": \"a\"}\n";
   options.stdout_path = "/dev/full";
-  const auto run = troupe({"tokenize"}, options);
+  const auto run = run_troupe({"tokenize"}, options);
   BOOST_TEST(run.exit_code == 1);
   BOOST_TEST(contains(run.err, "standard output: writing failed: No space left on device"));
 }
 
 BOOST_AUTO_TEST_CASE(files_that_cannot_be_used_are_named) {
-  const auto missing = troupe({"tokenize", "/nonexistent/in.jsonl"});
+  const auto missing = run_troupe({"tokenize", "/nonexistent/in.jsonl"});
   BOOST_TEST(missing.exit_code == 2);
   BOOST_TEST(contains(missing.err, "/nonexistent/in.jsonl: the file cannot be read: No such file or directory; give an existing file"));
   const temporary_folder folder;
   test_support::write_text(folder / "t.json", "{\"model\": 3}");
-  const auto damaged = troupe({"tokenize", "--tokenizer", folder / "t.json"});
+  const auto damaged = run_troupe({"tokenize", "--tokenizer", folder / "t.json"});
   BOOST_TEST(damaged.exit_code == 2);
   BOOST_TEST(contains(damaged.err, folder / "t.json"));
 }
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_used_are_named) {
 BOOST_AUTO_TEST_CASE(input_is_not_overwritten) {
   const temporary_folder folder;
   test_support::write_text(folder / "same.jsonl", "{\"id\": 1, \"text\": \"a\"}\n");
-  const auto run = troupe({"tokenize", folder / "same.jsonl", folder / "same.jsonl"});
+  const auto run = run_troupe({"tokenize", folder / "same.jsonl", folder / "same.jsonl"});
   BOOST_TEST(run.exit_code == 2);
   BOOST_TEST(contains(run.err, "same file"));
   BOOST_TEST(test_support::read_text(folder / "same.jsonl") == "{\"id\": 1, \"text\": \"a\"}\n");
@@ -96,19 +96,19 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(command_line)
 
 BOOST_AUTO_TEST_CASE(help_and_version_are_a_success) {
-  const auto help = troupe({});
+  const auto help = run_troupe({});
   BOOST_TEST(help.exit_code == 0);
   BOOST_TEST(contains(help.out, "tokenize"));
-  BOOST_TEST(troupe({"--help"}).out == help.out);
-  BOOST_TEST(contains(troupe({"--version"}).out, "troupe "));
-  const auto verb_help = troupe({"tokenize", "--help"});
+  BOOST_TEST(run_troupe({"--help"}).out == help.out);
+  BOOST_TEST(contains(run_troupe({"--version"}).out, "troupe "));
+  const auto verb_help = run_troupe({"tokenize", "--help"});
   BOOST_TEST(verb_help.exit_code == 0);
   BOOST_TEST(contains(verb_help.out, "bytes_hex"));
 }
 
 BOOST_AUTO_TEST_CASE(usage_errors_are_2_and_on_standard_error) {
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"nonsense"}, {"tokenize", "--nonsense"}, {"tokenize", "a", "b", "c"}}) {
-    const auto run = troupe(arguments);
+    const auto run = run_troupe(arguments);
     BOOST_TEST(run.exit_code == 2);
     BOOST_TEST(run.out == "");
     BOOST_TEST(contains(run.err, arguments.back()));
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(usage_errors_are_2_and_on_standard_error) {
 }
 
 BOOST_AUTO_TEST_CASE(diagnostics_can_be_json) {
-  const auto run = troupe({"tokenize", "--log-json", "/nonexistent"});
+  const auto run = run_troupe({"tokenize", "--log-json", "/nonexistent"});
   BOOST_TEST(run.exit_code == 2);
   const auto line = nlohmann::json::parse(run.err);
   BOOST_TEST(line["level"] == "error");

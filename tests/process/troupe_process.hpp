@@ -10,13 +10,13 @@ using test_support::finished_process;
 using test_support::process_options;
 using test_support::temporary_folder;
 
-inline finished_process troupe(const std::vector<std::string>& arguments, const process_options& options = {}) {
+inline finished_process run_troupe(const std::vector<std::string>& arguments, const process_options& options = {}) {
   return test_support::run_process(TROUPE_BINARY, arguments, options);
 }
 inline finished_process troupe_reading(const std::string& input, const std::vector<std::string>& arguments) {
   process_options options;
   options.input = input;
-  return troupe(arguments, options);
+  return run_troupe(arguments, options);
 }
 
 // Throws if a line is not JSON: a torn line fails the test.

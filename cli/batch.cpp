@@ -1,0 +1,95 @@
+// troupe batch: request lines in, result lines out, resumed by request id.
+#include "cli/engine_settings.hpp"
+#include "cli/finished_results.hpp"
+#include "cli/progress.hpp"
+#include "cli/request_lines.hpp"
+#include "cli/verbs.hpp"
+#include "runtime/request/result_line.hpp"
+#include <spdlog/spdlog.h>
+
+namespace troupe {
+
+namespace {
+
+class batch_run final : public request_lines {
+public:
+  batch_run(file_handle input, const LLM& engine, line_writer& out, const finished_results& kept)
+      : request_lines(std::move(input), engine), out_(out), kept_(kept) {
+    failed_count_ = kept.failed();
+  }
+
+  bool receive(const generation_event& event) {
+    if (!event.result || kept_.has(event.result->id, event.result->index))
+      return true;
+    if (event.result->finish_reason == "abort")
+      return true; // not a result; the next run of the same command computes it
+    ++done_;
+    failed_count_ += event.result->failure ? 1 : 0;
+    return write(result_line(*event.result));
+  }
+
+  std::int64_t done() const { return done_; }
+  std::int64_t failed_count() const { return failed_count_; }
+
+protected:
+  bool accept(engine_request& r) override {
+    r.request.seed_from_id = true;
+    r.request.logit_rows.clear(); // rows are for score
+    if (!kept_.has_all(r.request.id, r.params.n))
+      return true;
+    ++done_;
+    return false;
+  }
+
+  bool report(const bad_line& bad) override {
+    if (bad.id ? kept_.has(*bad.id, 0) : kept_.has_line(bad.line))
+      return true;
+    ++done_;
+    ++failed_count_;
+    return write(bad_line_text(bad));
+  }
+
+private:
+  bool write(std::string line) {
+    const status s = out_.write_line(std::move(line));
+    if (!s)
+      spdlog::error("{}", s.failure().message);
+    return static_cast<bool>(s);
+  }
+
+  line_writer& out_;
+  const finished_results& kept_;
+  std::int64_t done_ = 0, failed_count_ = 0;
+};
+
+} // namespace
+
+int run_batch(const batch_options& options) {
+  const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
+  file_handle input = open_input(options.input);
+  file_handle output = open_output(options.output);
+  check_distinct(input, output);
+  const std::int64_t total = count_lines(options.input, input);
+  const finished_results kept = output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
+  line_writer out(std::move(output));
+  engine_session session(engine_settings);
+
+  batch_run run(std::move(input), *session.engine, out, kept);
+  progress_line progress("batch");
+  const run_outcome outcome = run_requests(
+      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false, [&run](const generation_event& e) { return run.receive(e); },
+      [&] { progress.show(run.done(), total, fmt::format("results, {} failed,", run.failed_count())); });
+  progress.clear();
+  if (run.failed() && !run.reader().failure().empty())
+    spdlog::error("{}", run.reader().failure());
+  const status finished = out.finish();
+  if (!finished)
+    spdlog::error("{}", finished.failure().message);
+  if (outcome.interrupted) {
+    spdlog::warn("interrupted: the same command continues the batch");
+    return exit_interrupted;
+  }
+  return run.failed() || outcome.stopped || !finished || run.failed_count() > 0 ? exit_request_failed : exit_ok;
+}
+
+} // namespace troupe

@@ -1,0 +1,184 @@
+#include "cli/requests.hpp"
+#include "cli/progress.hpp"
+#include "cli/verbs.hpp"
+#include <array>
+#include <future>
+#include <map>
+#include <mutex>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+// Events from engine threads to the calling thread. Lives as long as the last callback that knows it.
+class mailbox {
+public:
+  mailbox() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (fd_ < 0)
+      throw std::runtime_error("the system gave no descriptor for events");
+  }
+  ~mailbox() { ::close(fd_); }
+  mailbox(const mailbox&) = delete;
+  mailbox& operator=(const mailbox&) = delete;
+
+  int fd() const { return fd_; }
+
+  void put(const generation_event& event) {
+    {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(event);
+    }
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+  }
+
+  std::vector<generation_event> take() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count); // only resets the descriptor
+    const std::lock_guard lock(mutex_);
+    return std::exchange(events_, {});
+  }
+
+private:
+  int fd_;
+  std::mutex mutex_;
+  std::vector<generation_event> events_;
+};
+
+class runner {
+public:
+  runner(LLM& engine, interrupts& signals, request_source& source, int window, bool streaming,
+         const std::function<bool(const generation_event&)>& receive)
+      : engine_(engine), signals_(signals), source_(source), window_(window), streaming_(streaming), receive_(receive) {}
+
+  run_outcome run(const std::function<void()>& idle) {
+    while (true) {
+      heed_signals();
+      bool waiting = false;
+      if (!outcome_.interrupted && !outcome_.stopped && !ended_)
+        waiting = !take_new();
+      deliver();
+      if (live_.empty() && (ended_ || outcome_.interrupted || outcome_.stopped))
+        return outcome_;
+      const std::array fds{mail_->fd(), waiting ? source_.fd() : -1};
+      signals_.wait(fds, 100);
+      if (idle)
+        idle();
+    }
+  }
+
+private:
+  void heed_signals() {
+    const int count = signals_.count();
+    if (count >= 1 && !outcome_.interrupted) {
+      outcome_.interrupted = true;
+      if (!live_.empty())
+        spdlog::warn("interrupted: finishing {} requests in flight; Ctrl-C again stops at once", live_.size());
+    }
+    if (count >= 2)
+      stop();
+  }
+
+  // False if the source has nothing at the moment.
+  bool take_new() {
+    while (branches_ == 0 || branches_ < window_) {
+      engine_request next;
+      switch (source_.next(next)) {
+      case request_source::state::waiting: return false;
+      case request_source::state::end: ended_ = true; return true;
+      case request_source::state::ready: submit(next); break;
+      }
+      if (outcome_.stopped || signals_.count() > 0)
+        return true;
+    }
+    return true;
+  }
+
+  void submit(const engine_request& r) {
+    const auto on_event = [mail = mail_, streaming = streaming_](const generation_event& e) {
+      if (streaming || e.result)
+        mail->put(e);
+    };
+    const result<std::string> id = engine_.submit(r.request, r.params, on_event);
+    if (id) {
+      live_[*id] = r.params.n;
+      branches_ += r.params.n;
+      return;
+    }
+    generation_event refused{.id = r.request.id, .index = 0, .text = {}, .result = generation_result{}};
+    refused.result->id = r.request.id;
+    refused.result->finish_reason = "error";
+    refused.result->failure = id.failure();
+    hand_over(refused);
+  }
+
+  void deliver() {
+    for (const generation_event& event : mail_->take()) {
+      if (event.result) {
+        const auto found = live_.find(event.id);
+        if (found != live_.end()) {
+          --branches_;
+          if (--found->second == 0)
+            live_.erase(found);
+        }
+      }
+      if (!outcome_.stopped)
+        hand_over(event);
+    }
+  }
+
+  void hand_over(const generation_event& event) {
+    if (!receive_(event))
+      stop();
+  }
+
+  void stop() {
+    if (outcome_.stopped)
+      return;
+    outcome_.stopped = true;
+    for (const auto& [id, branches] : live_)
+      engine_.abort(id);
+  }
+
+  LLM& engine_;
+  interrupts& signals_;
+  request_source& source_;
+  int window_;
+  bool streaming_;
+  const std::function<bool(const generation_event&)>& receive_;
+  std::shared_ptr<mailbox> mail_ = std::make_shared<mailbox>();
+  std::map<std::string, int> live_; // branches that have not ended, by request
+  int branches_ = 0;
+  bool ended_ = false;
+  run_outcome outcome_;
+};
+
+} // namespace
+
+engine_session::engine_session(const engine_options& options) {
+  progress_line progress("loading " + options.model);
+  auto loading = std::async(std::launch::async, [&options] { return std::make_unique<LLM>(options); });
+  while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (signals.count() > 0)
+      ::_exit(exit_interrupted);
+    progress.show(0, 0, "");
+  }
+  engine = loading.get();
+  progress.clear();
+  spdlog::debug("{}", engine->description());
+}
+
+engine_session::~engine_session() {
+  signals.release();
+  engine.reset();
+}
+
+run_outcome run_requests(engine_session& session, request_source& source, int window, bool streaming,
+                         const std::function<bool(const generation_event&)>& receive, const std::function<void()>& idle) {
+  return runner(*session.engine, session.signals, source, window, streaming, receive).run(idle);
+}
+
+} // namespace troupe

@@ -1,0 +1,90 @@
+#include "tests/process/troupe_process.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace process_test;
+
+namespace {
+
+finished_process generate_with(const std::vector<std::string>& more, const std::map<std::string, std::string>& environment = {}) {
+  std::vector<std::string> arguments{"generate", "--ids", "0,300", "--max-tokens", "1", "-v"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  process_options options;
+  options.environment = environment;
+  return run_troupe(arguments, options);
+}
+
+void refused(const finished_process& run, const std::vector<std::string>& named) {
+  BOOST_TEST(run.exit_code == 2);
+  BOOST_TEST(run.out == "");
+  for (const std::string& part : named)
+    BOOST_TEST(contains(run.err, part), "\"" + part + "\" is missing in: " + run.err);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(engine_settings)
+
+BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_remedy) {
+  refused(generate_with({"--yoco", "compact"}), {"--yoco = compact", "only off is supported", "use off"});
+  refused(generate_with({"--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
+  refused(generate_with({"--nextn", "5"}), {"--nextn = 5", "length 0"});
+  refused(generate_with({"--verify", "rejection"}), {"--verify = rejection", "coupled"});
+  refused(generate_with({"--varlen"}), {"--varlen", "no effect"});
+  refused(generate_with({"--async"}), {"--async", "no effect"});
+  refused(generate_with({"--prefix-cache"}), {"--prefix-cache", "no effect"});
+  refused(generate_with({"--device", "cuda:0"}), {"--device = cuda:0", "this build has no such device"});
+  refused(generate_with({"--device", "toaster"}), {"--device = toaster"});
+  refused(generate_with({"--roundings", "fp4"}), {"--roundings = fp4", "serving, model or off"});
+  for (const char* flag : {"--engines", "--ep", "--max-num-seqs", "--max-num-batched-tokens"}) {
+    refused(generate_with({flag, "0"}), {std::string(flag) + " = 0", "from 1 to"});
+    refused(generate_with({flag, "2x"}), {std::string(flag) + " = 2x"});
+  }
+  refused(generate_with({"--seed", "-1"}), {"--seed = -1"});
+}
+
+BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
+  const auto run = generate_with({"--yoco", "off", "--nextn", "0", "--verify", "coupled", "--no-varlen", "--no-async", "--no-prefix-cache", "--device", "reference",
+                                  "--max-num-seqs", "2", "--kv-blocks", "9", "--max-model-len", "512", "--seed", "18446744073709551615"});
+  BOOST_TEST(run.exit_code == 0);
+  BOOST_TEST(contains(run.err, "reference"));
+}
+
+BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error) {
+  refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"environment", "DEEPINFER_USE_NEXTN_DECODE = 5"});
+  BOOST_TEST(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).exit_code == 0); // the flag wins
+  refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "0"}}), {"DEEPINFER_BATCH_INVARIANT = 0"});
+  BOOST_TEST(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "1"}}).exit_code == 0);
+  refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"DEEPINFER_ENABLE_MTP_VARLEN"});
+  BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
+  refused(generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", "1"}}), {"DEEPINFER_ZERO_OVERHEAD_SCHEDULING"});
+  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}}), {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE = mask"});
+  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "140"}}), {"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS"});
+  refused(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "32"}}), {"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS = 32"});
+  BOOST_TEST(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "0"}}).exit_code == 0);
+  refused(generate_with({}, {{"DEEPINFER_NCCL_NUM_SMS", "32"}}), {"DEEPINFER_NCCL_NUM_SMS = 32", "no effect"});
+  refused(generate_with({}, {{"DEEPINFER_HF_MODEL_DIR", "/nonexistent/a"}}), {"/nonexistent/a"});
+  refused(generate_with({}, {{"TROUPE_MODEL", "/nonexistent/b"}}), {"/nonexistent/b"});
+}
+
+BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
+  const temporary_folder folder;
+  const std::string file = folder / "engine.toml";
+  test_support::write_text(file, "[engine]\ndevice = \"reference\"\nmax_num_seqs = 3\nchunked_prefill = true\nmodel = \"/nonexistent/c\"\n");
+  refused(generate_with({"--config", file}), {"/nonexistent/c"});
+  refused(generate_with({"--config", file}, {{"TROUPE_MODEL", "/nonexistent/d"}}), {"/nonexistent/d"});
+  const auto run = generate_with({"--config", file, "--model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41"});
+  BOOST_TEST(run.exit_code == 0);
+  BOOST_TEST(contains(run.err, "reference"));
+  BOOST_TEST(contains(generate_with({"--config", file, "--model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41", "--device", "cpu"}).err, "cpu ("));
+
+  for (const auto& [text, named] : {std::pair("[engine]\nspeed = 3\n", "engine.speed = 3"), std::pair("[engine]\nmax_num_seqs = \"3\"\n", "engine.max_num_seqs = "),
+                                    std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"), std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
+                                    std::pair("[engine]\nyoco = \"exact\"\n", "engine.yoco = exact"), std::pair("[cluster]\nname = \"x\"\n", "cluster"),
+                                    std::pair("[engine\n", "line 1")}) {
+    test_support::write_text(file, text);
+    refused(generate_with({"--config", file}), {file, named});
+  }
+  refused(generate_with({"--config", folder / "none.toml"}), {folder / "none.toml"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
