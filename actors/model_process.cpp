@@ -164,12 +164,12 @@ model_process make_model_process(const engine_options& options) {
   const auto weights = load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
                                     token_map, options.on_load_progress);
   if (expert_ranks > 0)
-    setup->expert_group_ = std::make_shared<expert_group>();
+    setup->exchange = std::make_shared<expert_group>();
   for (int rank = 0; rank < expert_ranks; ++rank)
     setup->experts.push_back(std::make_shared<shard_compute>(p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
                                                              initial_range(c.n_routed_experts, expert_ranks, rank)));
   for (std::size_t e = 0; e < devices.size(); ++e) {
-    auto exchange = expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->expert_group_, setup->step_limit / 2) : nullptr;
+    auto exchange = expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
     setup->engines.push_back(std::make_shared<model_engine>(weights, devices[e], s.runner, std::move(exchange)));
     setup->engine_cores.push_back(cores.engines[e].empty() ? -1 : cores.engines[e].front());
   }

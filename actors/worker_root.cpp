@@ -53,8 +53,8 @@ void go_on_stopping(self_ptr self) {
   }
   if (st.told < worker_root_state::groups || st.left[worker_root_state::experts] > 0)
     return;
-  if (st.setup->expert_group_)
-    st.setup->expert_group_->members.clear(); // a detached actor's thread lasts as long as a handle to it
+  if (st.setup->exchange)
+    st.setup->exchange->members.clear(); // a detached actor's thread lasts as long as a handle to it
   self->quit();
 }
 
@@ -103,13 +103,13 @@ void start_experts(self_ptr self) {
   for (std::size_t i = 0; i < st.setup->experts.size(); ++i) {
     st.parts.experts.push_back(spawn_executor(self, expert_executor, st.setup->experts[i]));
     supervise(self, st.parts.experts.back(), worker_root_state::experts, [=](const std::string& why) {
-      state_of(self).setup->expert_group_->broken.store(true);
+      state_of(self).setup->exchange->broken.store(true);
       for (std::uint32_t rank = 0; rank < state_of(self).parts.engines.size(); ++rank)
         engine_lost(self, rank, "expert executor " + std::to_string(i) + " ended: " + why);
     });
   }
-  if (st.setup->expert_group_)
-    st.setup->expert_group_->members = st.parts.experts;
+  if (st.setup->exchange)
+    st.setup->exchange->members = st.parts.experts;
 }
 
 const started& start_all(self_ptr self) {

@@ -15,7 +15,7 @@ struct process_setup {
   std::vector<std::shared_ptr<step_engine>> engines;  // [engines]
   std::vector<int> engine_cores;                      // [engines] core of the executor's thread, -1 or absent = any
   std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts
-  std::shared_ptr<expert_group> expert_group_;        // filled here; the engines' exchanges hold it too
+  std::shared_ptr<expert_group> exchange;            // filled here; the engines' exchanges hold it too
   std::int32_t layers = 0, routed_experts = 1;        // of the statistics
   gateway_setup front;                                // without schedulers
   std::chrono::milliseconds step_limit{600000};
