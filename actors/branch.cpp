@@ -6,11 +6,15 @@ namespace {
 
 const char* text_of(finish_reason why) {
   switch (why) {
-  case finish_reason::stop: return "stop";
-  case finish_reason::length: return "length";
-  case finish_reason::abort: return "abort";
+  case finish_reason::stop:
+    return "stop";
+  case finish_reason::length:
+    return "length";
+  case finish_reason::abort:
+    return "abort";
   case finish_reason::error:
-  case finish_reason::none: break;
+  case finish_reason::none:
+    break;
   }
   return "error";
 }
@@ -34,7 +38,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
   if (o.what == token_ledger::verdict::stale)
     return u;
   if (o.what != token_ledger::verdict::accepted) {
-    u = end(finish_reason::error, {"divergence", "the engine sent tokens that do not continue those already given"}, now_ms);
+    u = end(finish_reason::error, {"divergence", "the engine sent tokens that do not continue those already given"},
+            now_ms);
     u.cancel = true;
     return u;
   }

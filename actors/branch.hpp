@@ -24,7 +24,8 @@ class branch {
 public:
   branch(std::shared_ptr<const tokenizer> vocabulary, const branch_setup& setup);
 
-  // What changed: text that became visible, the end, and whether the engine still computes this branch and must be told.
+  // What changed: text that became visible, the end, and whether the engine still computes this branch and must be
+  // told.
   struct update {
     std::string text;
     bool ended = false;

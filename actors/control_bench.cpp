@@ -71,7 +71,8 @@ control_path_figures figures_of(const std::vector<clock_type::time_point>& start
   f.sequences = sequences;
   if (gaps.empty())
     return f;
-  f.mean_us = std::chrono::duration<double, std::micro>(started.back() - started.front()).count() / static_cast<double>(gaps.size());
+  f.mean_us = std::chrono::duration<double, std::micro>(started.back() - started.front()).count() /
+              static_cast<double>(gaps.size());
   std::sort(gaps.begin(), gaps.end());
   f.p50_us = gaps[gaps.size() / 2];
   f.p99_us = gaps[gaps.size() * 99 / 100];
@@ -100,7 +101,8 @@ control_path_figures measure_control_path(const std::string& tokenizer_file, int
     const worker_root_actor root = system.spawn(worker_root, std::shared_ptr<const process_setup>(setup));
     caf::scoped_actor self{system};
     gateway_actor front;
-    ask(self.ptr(), root, std::chrono::seconds(30), start{}).receive([&](const started& s) { front = s.front; }, [](const caf::error&) {});
+    ask(self.ptr(), root, std::chrono::seconds(30), start{})
+        .receive([&](const started& s) { front = s.front; }, [](const caf::error&) {});
     for (int i = 0; i < sequences; ++i)
       tell_from_outside(front, open_request{request_of(i, steps, live, line)});
     std::unique_lock lock(line->mutex);

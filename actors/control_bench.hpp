@@ -6,8 +6,8 @@ namespace troupe {
 
 struct control_path_figures {
   int steps = 0;
-  int sequences = 0;        // decoding together
-  double mean_us = 0;       // per step, from the start of one step to the start of the next
+  int sequences = 0;  // decoding together
+  double mean_us = 0; // per step, from the start of one step to the start of the next
   double p50_us = 0, p99_us = 0;
 };
 

@@ -11,8 +11,8 @@ struct executor_state {
   std::shared_ptr<step_engine> engine;
   placement_actor placement;
   std::uint32_t rank = 0;
-  std::uint32_t counted_steps = 0;    // since the last load message
-  std::vector<std::uint32_t> counts;  // [counted_steps, layers, experts]
+  std::uint32_t counted_steps = 0;   // since the last load message
+  std::vector<std::uint32_t> counts; // [counted_steps, layers, experts]
 };
 
 constexpr std::uint32_t load_period_steps = 32; // steps that one load message covers (cluster.md §3.6)

@@ -1,5 +1,5 @@
-// Expert rows inside one process: an executor hands a step's rows to all expert executors by pointer and waits until each
-// has written the contributions of its own experts. No row is copied, and a contribution has the same bits whoever
+// Expert rows inside one process: an executor hands a step's rows to all expert executors by pointer and waits until
+// each has written the contributions of its own experts. No row is copied, and a contribution has the same bits whoever
 // computes it.
 #pragma once
 #include "cluster/caf.hpp"
@@ -50,10 +50,12 @@ struct expert_group {
   std::atomic<bool> broken{false};
 };
 
-// The expert_backend of one executor. Throws device_error when an expert executor fails, is lost or does not answer in time.
+// The expert_backend of one executor. Throws device_error when an expert executor fails, is lost or does not answer in
+// time.
 class expert_exchange final : public expert_backend {
 public:
-  expert_exchange(std::shared_ptr<expert_group> group, std::chrono::milliseconds limit) : group_(std::move(group)), limit_(limit) {}
+  expert_exchange(std::shared_ptr<expert_group> group, std::chrono::milliseconds limit)
+      : group_(std::move(group)), limit_(limit) {}
   void run(stream& s, int layer, experts_args args) override;
 
 private:

@@ -16,8 +16,9 @@ void answer(expert_compute& compute, const expert_rows& rows) {
 
 } // namespace
 
-expert_executor_actor::behavior_type expert_executor(expert_executor_actor::stateful_pointer<expert_executor_state> self,
-                                                     std::shared_ptr<expert_compute> compute) {
+expert_executor_actor::behavior_type
+expert_executor(expert_executor_actor::stateful_pointer<expert_executor_state> self,
+                std::shared_ptr<expert_compute> compute) {
   state_of(self).compute = std::move(compute);
   return {
       [=](const expert_rows& rows) { answer(*state_of(self).compute, rows); },

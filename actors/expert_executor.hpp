@@ -18,7 +18,8 @@ struct expert_executor_state {
   std::shared_ptr<expert_compute> compute;
 };
 
-expert_executor_actor::behavior_type expert_executor(expert_executor_actor::stateful_pointer<expert_executor_state> self,
-                                                     std::shared_ptr<expert_compute> compute);
+expert_executor_actor::behavior_type
+expert_executor(expert_executor_actor::stateful_pointer<expert_executor_state> self,
+                std::shared_ptr<expert_compute> compute);
 
 } // namespace troupe

@@ -21,21 +21,35 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
-  for (const auto& [rank, tokens_out] : at->second.cost)
-    st.engines[rank].outstanding -= tokens_out;
+  for (const branch_place& p : at->second.places)
+    st.engines[p.rank].outstanding -= at->second.cost;
   st.live.erase(at);
   ++st.served;
   if (st.stopping && st.live.empty())
     self->quit();
 }
 
+// A session that ended without saying done: its readers get an end, its sequences are cancelled.
+void session_ended(self_ptr self, const std::shared_ptr<const request_record>& r, std::uint64_t seed,
+                   const std::string& why) {
+  const auto at = state_of(self).live.find(r->req.number);
+  if (at == state_of(self).live.end())
+    return;
+  for (const branch_place& p : at->second.places)
+    tell_from_outside(p.scheduler, cancel{{}, r->req, 1, p.sequence, "session lost"});
+  end_unserved(*r, seed, finish_reason::error, {"internal", "the session ended early: " + why});
+  close(self, done{r->req, "error"});
+}
+
 void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   auto& st = state_of(self);
   const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
   if (st.stopping || st.draining)
-    return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error, {"stopping", "the engine takes no new requests"});
+    return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
+                        {"stopping", "the engine takes no new requests"});
   if (!least_loaded(st.engines))
-    return end_unserved(*r, seed, finish_reason::error, {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
+    return end_unserved(*r, seed, finish_reason::error,
+                        {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
   session_setup s;
   s.request = r;
   s.vocabulary = st.setup.vocabulary;
@@ -43,22 +57,17 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
   gateway_state::entry entry;
-  const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + r->params.max_tokens;
+  entry.request = r;
+  entry.cost = static_cast<std::int64_t>(r->prompt.size()) + r->params.max_tokens;
   for (std::int32_t i = 0; i < r->params.n; ++i) {
     gateway_state::engine* e = least_loaded(st.engines);
-    const auto rank = static_cast<std::uint32_t>(e - st.engines.data());
-    e->outstanding += cost;
-    entry.cost.emplace_back(rank, cost);
-    s.places.push_back({e->scheduler, rank, ++st.next_sequence});
+    e->outstanding += entry.cost;
+    s.places.push_back({e->scheduler, static_cast<std::uint32_t>(e - st.engines.data()), ++st.next_sequence});
   }
-  entry.request = r;
+  entry.places = s.places;
   entry.session = self->spawn(session, s);
-  watch(self, st.watched, entry.session, [=](const caf::error& why) {
-    if (!state_of(self).live.contains(r->req.number))
-      return; // it said done first
-    end_unserved(*r, seed, finish_reason::error, {"internal", "the session ended early: " + text(self->system(), why)});
-    close(self, done{r->req, "error"});
-  });
+  watch(self, st.watched, entry.session,
+        [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
   st.live.emplace(r->req.number, std::move(entry));
 }
 
@@ -89,7 +98,8 @@ gateway_report report_of(const gateway_state& st) {
 
 } // namespace
 
-std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t> run_seed, const std::function<std::uint64_t()>& random_bits) {
+std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t> run_seed,
+                           const std::function<std::uint64_t()>& random_bits) {
   if (r.params.seq_seed)
     return *r.params.seq_seed;
   if (run_seed || r.seed_from_id)

@@ -1,5 +1,5 @@
-// The engine's front: admits requests, resolves their seeds, sends each branch to the engine with the fewest outstanding
-// tokens, one session per request. Pooled.
+// The engine's front: admits requests, resolves their seeds, sends each branch to the engine with the fewest
+// outstanding tokens, one session per request. Pooled.
 #pragma once
 #include "actors/session.hpp"
 #include <map>
@@ -36,7 +36,8 @@ struct gateway_state {
   struct entry {
     session_actor session;
     std::shared_ptr<const request_record> request;
-    std::vector<std::pair<std::uint32_t, std::int64_t>> cost; // engine, tokens: of each branch
+    std::vector<branch_place> places; // [branches]
+    std::int64_t cost = 0;            // tokens of each branch: its prompt and max_tokens
   };
   struct engine {
     scheduler_actor scheduler;

@@ -23,8 +23,8 @@ grant answer_to(kv_book& book, const reserve& r) {
 
 } // namespace
 
-kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv_manager_state> self, std::int32_t blocks,
-                                           std::int32_t slots) {
+kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv_manager_state> self,
+                                           std::int32_t blocks, std::int32_t slots) {
   state_of(self).book = kv_book(blocks, slots);
   return {
       [=](const reserve& r) { return answer_to(state_of(self).book, r); },
@@ -34,7 +34,9 @@ kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv
       },
       [=](const kv_query&) {
         const kv_book& b = state_of(self).book;
-        return kv_report{b.blocks().size(), b.blocks().free_count(), b.slots().size(), b.slots().free_count(), b.owners(), b.conserved()};
+        return kv_report{b.blocks().size(), b.blocks().free_count(),
+                         b.slots().size(),  b.slots().free_count(),
+                         b.owners(),        b.conserved()};
       },
       [=](const stop&) { self->quit(); },
   };

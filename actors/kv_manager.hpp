@@ -12,7 +12,7 @@ struct kv_manager_state {
 };
 
 // Sizes count the dummies 0.
-kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv_manager_state> self, std::int32_t blocks,
-                                           std::int32_t slots);
+kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv_manager_state> self,
+                                           std::int32_t blocks, std::int32_t slots);
 
 } // namespace troupe

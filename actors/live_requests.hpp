@@ -1,5 +1,5 @@
-// The ids of the requests that have not ended: one registry by id, so that a duplicate is refused and an abort finds its
-// request in every state (defects D13, D20). A leaf with its own lock; any thread.
+// The ids of the requests that have not ended: one registry by id, so that a duplicate is refused and an abort finds
+// its request in every state (defects D13, D20). A leaf with its own lock; any thread.
 #pragma once
 #include "cluster/messages.hpp"
 #include <mutex>

@@ -54,7 +54,9 @@ struct LLM::impl {
     caf::scoped_actor self{system};
     ask(self.ptr(), root, 30000ms, start{})
         .receive([&](const started& s) { front = s.front; },
-                 [&](const caf::error& e) { throw config_error("", "engine", "", "did not start: " + text(system, e), ""); });
+                 [&](const caf::error& e) {
+                   throw config_error("", "engine", "", "did not start: " + text(system, e), "");
+                 });
   }
   ~impl() {
     tell_from_outside(root, stop{}); // the handles stay: an actor without any is destroyed before its children are told
@@ -92,7 +94,8 @@ result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request&
   return ids;
 }
 
-status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const {
+status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generation_request& r,
+                        const sampling_params& p) const {
   const scheduler_limits& l = process.setup->limits;
   const std::int32_t vocab = process.source->config().vocab_size;
   const auto length = static_cast<std::int64_t>(prompt.size());
@@ -102,21 +105,25 @@ status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generatio
     return error{"empty_prompt", "the prompt has no tokens; give at least one"};
   for (std::size_t i = 0; i < prompt.size(); ++i)
     if (prompt[i] < 0 || prompt[i] >= vocab)
-      return error{"invalid_prompt", "prompt_ids[" + std::to_string(i) + "] = " + std::to_string(prompt[i]) + ": not a token id; legal are 0 to " +
-                                         std::to_string(vocab - 1)};
+      return error{"invalid_prompt", "prompt_ids[" + std::to_string(i) + "] = " + std::to_string(prompt[i]) +
+                                         ": not a token id; legal are 0 to " + std::to_string(vocab - 1)};
   if (length > l.max_model_len)
-    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, max_model_len is " + std::to_string(l.max_model_len) +
+    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, max_model_len is " +
+                                        std::to_string(l.max_model_len) +
                                         "; shorten the prompt or raise max_model_len"};
   if (!l.chunked_prefill && length > l.max_num_batched_tokens)
-    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, without chunked prefill a step takes max_num_batched_tokens = " +
-                                        std::to_string(l.max_num_batched_tokens) + "; allow chunked prefill or raise it"};
+    return error{"prompt_too_long", "the prompt has " + std::to_string(length) +
+                                        " tokens, without chunked prefill a step takes max_num_batched_tokens = " +
+                                        std::to_string(l.max_num_batched_tokens) +
+                                        "; allow chunked prefill or raise it"};
   for (const std::int32_t row : r.logit_rows)
     if (row < 0 || row >= length)
-      return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " + std::to_string(length - 1)};
+      return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " +
+                                         std::to_string(length - 1)};
   const std::int32_t blocks = blocks_for(std::min<std::int64_t>(length + p.max_tokens, l.max_model_len));
   if (blocks > l.kv_blocks - 1)
-    return error{"no_space", "prompt and max_tokens need " + std::to_string(blocks) + " KV blocks, an engine has " + std::to_string(l.kv_blocks - 1) +
-                                 "; lower max_tokens or raise kv_blocks"};
+    return error{"no_space", "prompt and max_tokens need " + std::to_string(blocks) + " KV blocks, an engine has " +
+                                 std::to_string(l.kv_blocks - 1) + "; lower max_tokens or raise kv_blocks"};
   return nothing{};
 }
 
@@ -162,7 +169,8 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
   if (r->logit_rows == request.logit_rows)
     r->on_event = std::move(on_event);
   else
-    r->on_event = [f = std::move(on_event), sorted = r->logit_rows, wanted = request.logit_rows](const generation_event& e) {
+    r->on_event = [f = std::move(on_event), sorted = r->logit_rows,
+                   wanted = request.logit_rows](const generation_event& e) {
       if (!e.result)
         return f(e);
       generation_event copy = e;
@@ -181,11 +189,13 @@ bool LLM::abort(const std::string& id) {
   return true;
 }
 
-std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests, const sampling_params& params) {
+std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests,
+                                             const sampling_params& params) {
   return generate(requests, std::vector<sampling_params>(requests.size(), params));
 }
 
-std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests, const std::vector<sampling_params>& params) {
+std::vector<generation_result> LLM::generate(const std::vector<generation_request>& requests,
+                                             const std::vector<sampling_params>& params) {
   struct gathering {
     std::mutex mutex;
     std::condition_variable changed;
@@ -195,7 +205,8 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
   const auto g = std::make_shared<gathering>();
   g->results.resize(requests.size());
   if (params.size() != requests.size()) {
-    const error why{"invalid_params", "there are " + std::to_string(requests.size()) + " requests and " + std::to_string(params.size()) + " params"};
+    const error why{"invalid_params", "there are " + std::to_string(requests.size()) + " requests and " +
+                                          std::to_string(params.size()) + " params"};
     std::vector<generation_result> all;
     for (const auto& r : requests)
       all.push_back(refused(r.id, why));
@@ -230,8 +241,14 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
   return all;
 }
 
-const tokenizer& LLM::vocabulary() const { return *impl_->process.vocabulary; }
-const model_config& LLM::config() const { return impl_->process.source->config(); }
-std::string LLM::description() const { return impl_->process.description; }
+const tokenizer& LLM::vocabulary() const {
+  return *impl_->process.vocabulary;
+}
+const model_config& LLM::config() const {
+  return impl_->process.source->config();
+}
+std::string LLM::description() const {
+  return impl_->process.description;
+}
 
 } // namespace troupe

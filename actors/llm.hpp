@@ -24,19 +24,20 @@ class tokenizer;
 struct model_config;
 
 struct engine_options {
-  std::string model;                  // folder of the released layout
-  std::string device = "cpu";         // cpu | reference
-  int threads = 0;                    // 0 = one per available core; shared by all engines of the process
-  int engines = 1;                    // data-parallel engines
-  int ep = 1;                         // expert-parallel executors; 1 = every engine computes its experts itself
-  int max_num_seqs = 64;              // running sequences per engine
-  int max_num_batched_tokens = 512;   // rows of one step per engine
+  std::string model;                // folder of the released layout
+  std::string device = "cpu";       // cpu | reference
+  int threads = 0;                  // 0 = one per available core; shared by all engines of the process
+  int engines = 1;                  // data-parallel engines
+  int ep = 1;                       // expert-parallel executors; 1 = every engine computes its experts itself
+  int max_num_seqs = 64;            // running sequences per engine
+  int max_num_batched_tokens = 512; // rows of one step per engine
   bool chunked_prefill = true;
-  int max_model_len = 0;              // 0 = the checkpoint's max_position_embeddings
-  int kv_blocks = 0;                  // 0 = enough for max_num_seqs sequences within the memory budget
-  std::string roundings = "serving";  // serving | model | off
-  std::optional<std::uint64_t> seed;  // exactness.md §6
-  std::function<void(double)> on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
+  int max_model_len = 0;             // 0 = the checkpoint's max_position_embeddings
+  int kv_blocks = 0;                 // 0 = enough for max_num_seqs sequences within the memory budget
+  std::string roundings = "serving"; // serving | model | off
+  std::optional<std::uint64_t> seed; // exactness.md §6
+  std::function<void(double)>
+      on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
 };
 
 // A request. Exactly one of prompt and prompt_ids is set. Plain text gets BOS in front; raw text is used as given
@@ -65,17 +66,20 @@ public:
   LLM(const LLM&) = delete;
   LLM& operator=(const LLM&) = delete;
 
-  // Checks, tokenizes and queues a request; an error means that nothing was queued. Codes: invalid_params, invalid_prompt,
-  // empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported. on_event is called until the last
-  // branch has ended; it must return quickly and must not call back into the LLM except submit and abort.
+  // Checks, tokenizes and queues a request; an error means that nothing was queued. Codes: invalid_params,
+  // invalid_prompt, empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported. on_event is called until the
+  // last branch has ended; it must return quickly and must not call back into the LLM except submit and abort.
   result<std::string> submit(const generation_request& request, const sampling_params& params,
                              std::function<void(const generation_event&)> on_event); // the request's id
   // Ends a live request with finish_reason abort; false if there is none of that id.
   bool abort(const std::string& id);
 
-  // Runs requests to their ends, results in the order (request, branch). A refused request gives one result with an error.
-  std::vector<generation_result> generate(const std::vector<generation_request>& requests, const sampling_params& params);
-  std::vector<generation_result> generate(const std::vector<generation_request>& requests, const std::vector<sampling_params>& params);
+  // Runs requests to their ends, results in the order (request, branch). A refused request gives one result with an
+  // error.
+  std::vector<generation_result> generate(const std::vector<generation_request>& requests,
+                                          const sampling_params& params);
+  std::vector<generation_result> generate(const std::vector<generation_request>& requests,
+                                          const std::vector<sampling_params>& params);
 
   const tokenizer& vocabulary() const;
   const model_config& config() const;

@@ -16,16 +16,19 @@ constexpr std::int64_t least_kv_budget = 64 * mebibyte;
 
 void check_range(const char* key, std::int64_t value, std::int64_t low, std::int64_t high, const std::string& remedy) {
   if (value < low || value > high)
-    throw config_error("", key, std::to_string(value), "not between " + std::to_string(low) + " and " + std::to_string(high), remedy);
+    throw config_error("", key, std::to_string(value),
+                       "not between " + std::to_string(low) + " and " + std::to_string(high), remedy);
 }
 
 void check_options(const engine_options& o, const model_config& c) {
   check_range("threads", o.threads, 0, 1024, "0 takes one thread per available core");
   check_range("engines", o.engines, 1, 64, "");
-  check_range("ep", o.ep, 1, c.n_routed_experts, "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
+  check_range("ep", o.ep, 1, c.n_routed_experts,
+              "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
   check_range("max_num_seqs", o.max_num_seqs, 1, 65536, "");
   check_range("max_num_batched_tokens", o.max_num_batched_tokens, 1, 1 << 20, "");
-  check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings, "0 takes the checkpoint's max_position_embeddings");
+  check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings,
+              "0 takes the checkpoint's max_position_embeddings");
   check_range("kv_blocks", o.kv_blocks, 0, 1 << 30, "0 takes what the sequences need within the memory budget");
 }
 
@@ -71,12 +74,14 @@ sizes size_up(const engine_options& o, const model_config& c, const device& dev)
   r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
   s.cache = cache_size(c, r.rounding);
   const std::int64_t budget = kv_budget(dev, o.engines);
-  r.kv_blocks = o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
+  r.kv_blocks =
+      o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
   const std::int64_t bytes = r.kv_blocks * s.cache.block_bytes * o.engines;
   if (bytes > static_cast<std::int64_t>(dev.memory().available))
     throw config_error("", "kv_blocks", std::to_string(r.kv_blocks - 1),
                        "the KV blocks take " + std::to_string(bytes / mebibyte) + " MiB, " +
-                           std::to_string(static_cast<std::int64_t>(dev.memory().available) / mebibyte) + " MiB are free",
+                           std::to_string(static_cast<std::int64_t>(dev.memory().available) / mebibyte) +
+                           " MiB are free",
                        "lower kv_blocks or max_model_len");
   return s;
 }
@@ -109,20 +114,24 @@ private:
 
 std::string described(const engine_options& o, const sizes& s, const device& dev) {
   const runner_options& r = s.runner;
-  const auto in_mebibytes = [](std::int64_t bytes) { return std::to_string((bytes + mebibyte - 1) / mebibyte) + " MiB"; };
-  return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings + ", " +
-         std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) + ", max_model_len " +
-         std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) + " KV blocks (" +
-         in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " + std::to_string(r.state_slots - 1) + " state slots (" +
-         in_mebibytes(r.state_slots * s.cache.slot_bytes) + ")";
+  const auto in_mebibytes = [](std::int64_t bytes) {
+    return std::to_string((bytes + mebibyte - 1) / mebibyte) + " MiB";
+  };
+  return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings +
+         ", " + std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) +
+         ", max_model_len " + std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) +
+         " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
+         std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) + ")";
 }
 
 } // namespace
 
-std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes, std::int64_t budget) {
+std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes,
+                           std::int64_t budget) {
   const std::int64_t one = blocks_for(max_model_len), wanted = one * sequences;
   const std::int64_t affordable = budget / std::max<std::int64_t>(block_bytes, 1) - 1;
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::max(one, std::min(wanted, affordable)), 1, 1 << 30) + 1);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::max(one, std::min(wanted, affordable)), 1, 1 << 30) +
+                                   1);
 }
 
 core_plan share_cores(const std::vector<int>& allowed, int threads, int engines, int experts) {
@@ -161,15 +170,18 @@ model_process make_model_process(const engine_options& options) {
 
   const sizes s = size_up(options, c, *devices.front());
   auto setup = std::make_shared<process_setup>();
-  const auto weights = load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
-                                    token_map, options.on_load_progress);
+  const auto weights =
+      load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
+                   token_map, options.on_load_progress);
   if (expert_ranks > 0)
     setup->exchange = std::make_shared<expert_group>();
   for (int rank = 0; rank < expert_ranks; ++rank)
-    setup->experts.push_back(std::make_shared<shard_compute>(p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
-                                                             initial_range(c.n_routed_experts, expert_ranks, rank)));
+    setup->experts.push_back(std::make_shared<shard_compute>(
+        p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
+        initial_range(c.n_routed_experts, expert_ranks, rank)));
   for (std::size_t e = 0; e < devices.size(); ++e) {
-    auto exchange = expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
+    auto exchange =
+        expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
     setup->engines.push_back(std::make_shared<model_engine>(weights, devices[e], s.runner, std::move(exchange)));
     setup->engine_cores.push_back(cores.engines[e].empty() ? -1 : cores.engines[e].front());
   }

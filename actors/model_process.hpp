@@ -1,5 +1,5 @@
-// From options to everything that a process of engines runs: checkpoint, vocabulary, devices, weights, caches. No actors
-// here; what is wrong with the options or the files leaves as config_error.
+// From options to everything that a process of engines runs: checkpoint, vocabulary, devices, weights, caches. No
+// actors here; what is wrong with the options or the files leaves as config_error.
 #pragma once
 #include "actors/llm.hpp"
 #include "actors/worker_root.hpp"
@@ -28,6 +28,7 @@ core_plan share_cores(const std::vector<int>& allowed, int threads, int engines,
 
 // KV blocks of one engine with the dummy: what `sequences` full-length sequences need, within `budget` bytes, but never
 // too few for one of them.
-std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes, std::int64_t budget);
+std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes,
+                           std::int64_t budget);
 
 } // namespace troupe

@@ -170,7 +170,9 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const submit& s) { return take(self, s); },
       [=](const cancel& c) { return end_sequence(self, c); },
       [](const tok_ack&) {},
-      [=](const spec_plan& p) { state_of(self).drafts = {p.round, p.total_q, p.lengths}; },
+      [=](const spec_plan& p) {
+        state_of(self).drafts = {p.round, p.total_q, p.lengths};
+      },
       [=](const scheduler_query&) {
         const auto& core = *state_of(self).core;
         return scheduler_report{core.waiting(), core.running(), core.live(), core.steps()};

@@ -40,6 +40,7 @@ struct scheduler_state {
   std::optional<error> lost; // set once the engine cannot compute any more
 };
 
-scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self, const scheduler_setup& setup);
+scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
+                                         const scheduler_setup& setup);
 
 } // namespace troupe

@@ -31,7 +31,8 @@ void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   ask(self, p.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
 }
 
-// Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session over.
+// Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
+// over.
 void publish(self_ptr self, std::size_t index, branch::update u) {
   auto& st = state_of(self);
   if (u.cancel)
@@ -93,13 +94,16 @@ void start_branch(self_ptr self, std::size_t index) {
     auto& s = state_of(self);
     publish(self, index, s.branches[index].end(finish_reason::error, why, age_ms(*s.setup.request)));
   };
-  ask(self, st.setup.places[index].scheduler, st.setup.control_limit, submission(st.setup, index, st.branches[index].attempt()))
+  ask(self, st.setup.places[index].scheduler, st.setup.control_limit,
+      submission(st.setup, index, st.branches[index].attempt()))
       .then(
           [=](const ack& a) {
             if (a.code != ack_code::ok)
               end(error_of(a));
           },
-          [=](const caf::error& e) { end({"engine_lost", "the engine does not answer: " + text(self->system(), e)}); });
+          [=](const caf::error& e) {
+            end({"engine_lost", "the engine does not answer: " + text(self->system(), e)});
+          });
 }
 
 void watch_schedulers(self_ptr self) {
@@ -110,7 +114,8 @@ void watch_schedulers(self_ptr self) {
       continue;
     seen.push_back(p.scheduler);
     watch(self, st.watched, p.scheduler, [=](const caf::error& why) {
-      fail_branches(self, p.scheduler, {"engine_lost", "engine " + std::to_string(p.rank) + " ended: " + text(self->system(), why)});
+      fail_branches(self, p.scheduler,
+                    {"engine_lost", "engine " + std::to_string(p.rank) + " ended: " + text(self->system(), why)});
     });
   }
 }

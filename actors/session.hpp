@@ -1,5 +1,5 @@
-// One request's life on the reader's side: submits its branches, owns their ledgers and text, reports their ends. Pooled;
-// the reader's callback runs on its thread.
+// One request's life on the reader's side: submits its branches, owns their ledgers and text, reports their ends.
+// Pooled; the reader's callback runs on its thread.
 #pragma once
 #include "actors/branch.hpp"
 #include "actors/live_requests.hpp"

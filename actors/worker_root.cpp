@@ -11,7 +11,8 @@ namespace {
 using self_ptr = worker_root_actor::stateful_pointer<worker_root_state>;
 
 template <class F, class... Ts> auto spawn_executor(self_ptr self, F f, Ts&&... xs) {
-  return state_of(self).setup->own_threads ? self->spawn<caf::detached>(f, std::forward<Ts>(xs)...) : self->spawn(f, std::forward<Ts>(xs)...);
+  return state_of(self).setup->own_threads ? self->spawn<caf::detached>(f, std::forward<Ts>(xs)...)
+                                           : self->spawn(f, std::forward<Ts>(xs)...);
 }
 
 // An engine that lost a part answers nothing any more: its scheduler ends what is alive, the gateway sends it no more.
@@ -58,7 +59,8 @@ void go_on_stopping(self_ptr self) {
   self->quit();
 }
 
-template <class Handle, class F> void supervise(self_ptr self, const Handle& child, worker_root_state::group g, F on_end) {
+template <class Handle, class F>
+void supervise(self_ptr self, const Handle& child, worker_root_state::group g, F on_end) {
   auto& st = state_of(self);
   ++st.left[g];
   watch(self, st.watched, child, [=](const caf::error& why) {
@@ -92,10 +94,13 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
 void supervise_engine(self_ptr self, std::uint32_t rank) {
   using state = worker_root_state;
   const engine_handles e = state_of(self).parts.engines[rank];
-  supervise(self, e.kv, state::workers, [=](const std::string& why) { engine_lost(self, rank, "KV manager ended: " + why); });
+  supervise(self, e.kv, state::workers,
+            [=](const std::string& why) { engine_lost(self, rank, "KV manager ended: " + why); });
   supervise(self, e.verifier, state::workers, [](const std::string&) {}); // the scheduler goes on by its local rule
-  supervise(self, e.executor, state::workers, [=](const std::string& why) { engine_lost(self, rank, "executor ended: " + why); });
-  supervise(self, e.scheduler, state::schedulers, [=](const std::string& why) { engine_lost(self, rank, "scheduler ended: " + why); });
+  supervise(self, e.executor, state::workers,
+            [=](const std::string& why) { engine_lost(self, rank, "executor ended: " + why); });
+  supervise(self, e.scheduler, state::schedulers,
+            [=](const std::string& why) { engine_lost(self, rank, "scheduler ended: " + why); });
 }
 
 void start_experts(self_ptr self) {

@@ -11,13 +11,13 @@ namespace troupe {
 // Everything a process runs, made before the actors are: devices, weights, vocabulary.
 struct process_setup {
   scheduler_limits limits;
-  std::int32_t state_slots = 65;                      // per engine, with the dummy 0
-  std::vector<std::shared_ptr<step_engine>> engines;  // [engines]
-  std::vector<int> engine_cores;                      // [engines] core of the executor's thread, -1 or absent = any
+  std::int32_t state_slots = 65;                        // per engine, with the dummy 0
+  std::vector<std::shared_ptr<step_engine>> engines;    // [engines]
+  std::vector<int> engine_cores;                        // [engines] core of the executor's thread, -1 or absent = any
   std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts
-  std::shared_ptr<expert_group> exchange;            // filled here; the engines' exchanges hold it too
-  std::int32_t layers = 0, routed_experts = 1;        // of the statistics
-  gateway_setup front;                                // without schedulers
+  std::shared_ptr<expert_group> exchange;               // filled here; the engines' exchanges hold it too
+  std::int32_t layers = 0, routed_experts = 1;          // of the statistics
+  gateway_setup front;                                  // without schedulers
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };

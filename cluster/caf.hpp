@@ -13,18 +13,18 @@
 
 // CAF 1.1.0 defines CAF_VERSION as 0100, an octal number; CAF_MAJOR_VERSION is right in both.
 #if CAF_MAJOR_VERSION >= 1
-#  define TROUPE_CAF_OLD 0
+#define TROUPE_CAF_OLD 0
 #elif CAF_VERSION >= 1706 && CAF_VERSION < 1800
-#  define TROUPE_CAF_OLD 1
+#define TROUPE_CAF_OLD 1
 #else
-#  error "this CAF is neither 0.17 nor 1.x"
+#error "this CAF is neither 0.17 nor 1.x"
 #endif
 
 // CAF 0.17 also takes any free serialize(x, value) for its own (Boost style) and prefers it to inspect: without this
 // limit it would call the function written for cereal.
 template <class A>
-concept cereal_archive = std::is_base_of_v<cereal::detail::OutputArchiveBase, A> ||
-                         std::is_base_of_v<cereal::detail::InputArchiveBase, A>;
+concept cereal_archive =
+    std::is_base_of_v<cereal::detail::OutputArchiveBase, A> || std::is_base_of_v<cereal::detail::InputArchiveBase, A>;
 
 // TROUPE_FIELDS(type, a, b): one list of fields serves CAF's inspect and cereal's serialize.
 #define TROUPE_PARENS ()
@@ -37,21 +37,21 @@ concept cereal_archive = std::is_base_of_v<cereal::detail::OutputArchiveBase, A>
 #define TROUPE_PLAIN(x) self.x
 #define TROUPE_NAMED(x) f.field(#x, self.x)
 #if TROUPE_CAF_OLD
-#  define TROUPE_FIELDS(type, ...)                                                                                     \
-    template <class Inspector> typename Inspector::result_type inspect(Inspector& f, type& self) {                     \
-      return f(caf::meta::type_name(#type) __VA_OPT__(, TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__)));                    \
-    }                                                                                                                  \
-    template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {      \
-      __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                        \
-    }
+#define TROUPE_FIELDS(type, ...)                                                                                       \
+  template <class Inspector> typename Inspector::result_type inspect(Inspector& f, type& self) {                       \
+    return f(caf::meta::type_name(#type) __VA_OPT__(, TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__)));                        \
+  }                                                                                                                    \
+  template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {        \
+    __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                            \
+  }
 #else
-#  define TROUPE_FIELDS(type, ...)                                                                                     \
-    template <class Inspector> bool inspect(Inspector& f, type& self) {                                                \
-      return f.object(self).fields(__VA_OPT__(TROUPE_EACH(TROUPE_NAMED, __VA_ARGS__)));                              \
-    }                                                                                                                  \
-    template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {      \
-      __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                        \
-    }
+#define TROUPE_FIELDS(type, ...)                                                                                       \
+  template <class Inspector> bool inspect(Inspector& f, type& self) {                                                  \
+    return f.object(self).fields(__VA_OPT__(TROUPE_EACH(TROUPE_NAMED, __VA_ARGS__)));                                  \
+  }                                                                                                                    \
+  template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {        \
+    __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                            \
+  }
 #endif
 
 namespace troupe {

@@ -157,7 +157,9 @@ void append_top(const std::string& bytes, std::vector<std::vector<token_logprob>
   }
 }
 
-std::string note_of(const error& e) { return e.code + ": " + e.message; }
+std::string note_of(const error& e) {
+  return e.code + ": " + e.message;
+}
 
 error error_of(const ack& a) {
   const auto colon = a.note.find(": ");

@@ -14,12 +14,13 @@
 
 namespace troupe {
 
-// sampling_params as it travels in a job. seq_seed is left out because the job carries the resolved seed, so_args because
-// compiled grammars travel on their own.
-TROUPE_FIELDS(sampling_params, temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, n,
-              logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias)
+// sampling_params as it travels in a job. seq_seed is left out because the job carries the resolved seed, so_args
+// because compiled grammars travel on their own.
+TROUPE_FIELDS(sampling_params, temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop,
+              stop_token_ids, n, logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias)
 
-// Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known msg_id.
+// Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known
+// msg_id.
 struct stamp {
   std::uint64_t term = 0, mepoch = 0, msg_id = 0;
   std::uint32_t from = 0;
@@ -27,8 +28,19 @@ struct stamp {
 TROUPE_FIELDS(stamp, term, mepoch, msg_id, from)
 
 enum class ack_code : std::uint16_t {
-  ok, stale_term, stale_epoch, unknown, busy, no_space, digest_mismatch, wrong_state, version_mismatch, too_large, overloaded,
-  injected_fault, lease_expired
+  ok,
+  stale_term,
+  stale_epoch,
+  unknown,
+  busy,
+  no_space,
+  digest_mismatch,
+  wrong_state,
+  version_mismatch,
+  too_large,
+  overloaded,
+  injected_fault,
+  lease_expired
 };
 struct ack {
   std::uint64_t msg_id = 0;
@@ -50,8 +62,8 @@ TROUPE_FIELDS(req_t, origin, number)
 struct job {
   req_t req;
   std::uint32_t branch = 0, attempt = 1;
-  std::uint64_t sequence = 0; // unique among the live branches of the gateway
-  std::string request_id;     // for messages to people
+  std::uint64_t sequence = 0;       // unique among the live branches of the gateway
+  std::string request_id;           // for messages to people
   std::vector<std::int32_t> tokens; // of the prompt
   sampling_params params;
   std::uint64_t seed = 0; // of this branch
@@ -143,10 +155,10 @@ TROUPE_FIELDS(step_done, number)
 struct spec_load { // one way; answered by spec_plan to the sender
   std::uint64_t round = 0;
   std::uint32_t rank = 0;
-  std::int32_t rows = 0;                  // of the round's step
-  std::vector<std::int32_t> drafts;       // [sequences] drafts at hand
-  std::vector<std::int64_t> kv_tokens;    // [sequences] cached positions
-  double forward_ms = 0, sampler_ms = 0;  // of the last step
+  std::int32_t rows = 0;                 // of the round's step
+  std::vector<std::int32_t> drafts;      // [sequences] drafts at hand
+  std::vector<std::int64_t> kv_tokens;   // [sequences] cached positions
+  double forward_ms = 0, sampler_ms = 0; // of the last step
 };
 TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, forward_ms, sampler_ms)
 
@@ -183,18 +195,18 @@ TROUPE_FIELDS(slot_table, pver, ranks, layers, experts, slots_per_rank, expert_o
 struct tokens { // -> tok_ack
   req_t req;
   std::uint32_t branch = 0, attempt = 1;
-  std::int64_t first_pos = 0;       // position in prompt + output of ids[0]
+  std::int64_t first_pos = 0; // position in prompt + output of ids[0]
   std::vector<std::int32_t> ids;
-  std::string logprobs;             // packed fp32 [ids]
-  std::string top;                  // packed lists [ids] of top log-probabilities
+  std::string logprobs;                // packed fp32 [ids]
+  std::string top;                     // packed lists [ids] of top log-probabilities
   std::string prompt_logprobs, logits; // packed fp32, pieces in order of position
-  std::uint8_t end = 0;             // a finish_reason; not 0: nothing follows
-  std::int32_t stop_id = -1;        // EOS or stop id that ended the branch, -1 = none
+  std::uint8_t end = 0;                // a finish_reason; not 0: nothing follows
+  std::int32_t stop_id = -1;           // EOS or stop id that ended the branch, -1 = none
   std::string error_code, error_text;
-  std::int64_t steps = 0;           // that the branch took part in
+  std::int64_t steps = 0; // that the branch took part in
 };
-TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, prompt_logprobs, logits, end, stop_id, error_code,
-              error_text, steps)
+TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, prompt_logprobs, logits, end, stop_id,
+              error_code, error_text, steps)
 
 struct tok_ack {
   std::int64_t next_pos = 0;
@@ -208,8 +220,8 @@ struct done { // one way, to the gateway: all branches of a request have ended
 };
 TROUPE_FIELDS(done, req, reason)
 
-// Round trip of every serialisable message through CAF's serializer; a start-up check against a field that lost its way.
-// Empty, or the name of the first message that came back different.
+// Round trip of every serialisable message through CAF's serializer; a start-up check against a field that lost its
+// way. Empty, or the name of the first message that came back different.
 std::string check_messages(caf::actor_system& system);
 
 // Little-endian bytes of 32-bit values, and back (a length that is no multiple of four gives nothing).
@@ -230,42 +242,44 @@ error error_of(const ack& a);
 } // namespace troupe
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
-  CAF_ADD_TYPE_ID(troupe, (troupe::stamp))
-  CAF_ADD_TYPE_ID(troupe, (troupe::ack))
-  CAF_ADD_TYPE_ID(troupe, (troupe::req_t))
-  CAF_ADD_TYPE_ID(troupe, (troupe::submit))
-  CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
-  CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
-  CAF_ADD_TYPE_ID(troupe, (troupe::drain))
-  CAF_ADD_TYPE_ID(troupe, (troupe::stop))
-  CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_query))
-  CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_report))
-  CAF_ADD_TYPE_ID(troupe, (troupe::reserve))
-  CAF_ADD_TYPE_ID(troupe, (troupe::grant))
-  CAF_ADD_TYPE_ID(troupe, (troupe::release))
-  CAF_ADD_TYPE_ID(troupe, (troupe::kv_query))
-  CAF_ADD_TYPE_ID(troupe, (troupe::kv_report))
-  CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
-  CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
-  CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
-  CAF_ADD_TYPE_ID(troupe, (troupe::load))
-  CAF_ADD_TYPE_ID(troupe, (troupe::slots))
-  CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
-  CAF_ADD_TYPE_ID(troupe, (troupe::tokens))
-  CAF_ADD_TYPE_ID(troupe, (troupe::tok_ack))
-  CAF_ADD_TYPE_ID(troupe, (troupe::done))
+CAF_ADD_TYPE_ID(troupe, (troupe::stamp))
+CAF_ADD_TYPE_ID(troupe, (troupe::ack))
+CAF_ADD_TYPE_ID(troupe, (troupe::req_t))
+CAF_ADD_TYPE_ID(troupe, (troupe::submit))
+CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
+CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
+CAF_ADD_TYPE_ID(troupe, (troupe::drain))
+CAF_ADD_TYPE_ID(troupe, (troupe::stop))
+CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_query))
+CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_report))
+CAF_ADD_TYPE_ID(troupe, (troupe::reserve))
+CAF_ADD_TYPE_ID(troupe, (troupe::grant))
+CAF_ADD_TYPE_ID(troupe, (troupe::release))
+CAF_ADD_TYPE_ID(troupe, (troupe::kv_query))
+CAF_ADD_TYPE_ID(troupe, (troupe::kv_report))
+CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
+CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
+CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
+CAF_ADD_TYPE_ID(troupe, (troupe::load))
+CAF_ADD_TYPE_ID(troupe, (troupe::slots))
+CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
+CAF_ADD_TYPE_ID(troupe, (troupe::tokens))
+CAF_ADD_TYPE_ID(troupe, (troupe::tok_ack))
+CAF_ADD_TYPE_ID(troupe, (troupe::done))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
 
 namespace troupe {
 
-using kv_manager_actor = caf::typed_actor<answers<reserve, grant>, answers<release, ack>, answers<kv_query, kv_report>, answers<stop>>;
+using kv_manager_actor =
+    caf::typed_actor<answers<reserve, grant>, answers<release, ack>, answers<kv_query, kv_report>, answers<stop>>;
 using executor_actor = caf::typed_actor<answers<step, step_done>, answers<stop>>;
 using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
-using scheduler_actor = caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<tok_ack>, answers<spec_plan>,
-                                         answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
+using scheduler_actor =
+    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<tok_ack>, answers<spec_plan>,
+                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
 using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
 
 } // namespace troupe

@@ -1,11 +1,13 @@
-// The bounded end of an actor system: ~actor_system waits for every actor, for ever, so it may only run once all are gone.
+// The bounded end of an actor system: ~actor_system waits for every actor, for ever, so it may only run once all are
+// gone.
 #pragma once
 #include "cluster/caf.hpp"
 #include <chrono>
 
 namespace troupe {
 
-// Waits until no actor is left but `expected` (the caller's own), at most `limit`. Number of actors that are still there.
+// Waits until no actor is left but `expected` (the caller's own), at most `limit`. Number of actors that are still
+// there.
 std::size_t wait_for_actors(caf::actor_system& system, std::chrono::milliseconds limit, std::size_t expected = 0);
 
 // Ends the process with code 70 and one line on stderr that says what is left.

@@ -41,7 +41,8 @@ double load_window::balancedness(const expert_placement& p) const {
       for (std::size_t e = 0; e < slots.size() && e < static_cast<std::size_t>(experts_); ++e) {
         total += counts[e];
         for (const std::int32_t slot : slots[e])
-          load[static_cast<std::size_t>(slot / p.slots_per_rank)] += static_cast<double>(counts[e]) / static_cast<double>(slots[e].size());
+          load[static_cast<std::size_t>(slot / p.slots_per_rank)] +=
+              static_cast<double>(counts[e]) / static_cast<double>(slots[e].size());
       }
       mean += total / p.ranks;
       peak += *std::max_element(load.begin(), load.end());

@@ -11,18 +11,19 @@ class load_window {
 public:
   load_window(std::int32_t layers, std::int32_t experts, std::int32_t steps);
 
-  // One step's counts, [layers, experts]; the oldest step falls out of a full window. Counts of another size are refused.
+  // One step's counts, [layers, experts]; the oldest step falls out of a full window. Counts of another size are
+  // refused.
   bool add(std::span<const std::uint32_t> counts);
 
-  std::int32_t steps() const { return filled_; }         // in the window
+  std::int32_t steps() const { return filled_; } // in the window
   std::uint64_t steps_ever() const { return steps_ever_; }
   // Rows of one expert in the window.
   std::uint64_t rows(std::int32_t layer, std::int32_t expert) const;
   // [layers, experts] sums over the window.
   const std::vector<std::uint64_t>& sums() const { return sums_; }
 
-  // Sum over steps and layers of the mean load of a rank, divided by the same sum of the busiest rank's load; 1 is perfect
-  // balance, also of an empty window. An expert's rows are shared equally by its slots.
+  // Sum over steps and layers of the mean load of a rank, divided by the same sum of the busiest rank's load; 1 is
+  // perfect balance, also of an empty window. An expert's rows are shared equally by its slots.
   double balancedness(const expert_placement& p) const;
 
 private:

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-// Slots of one layer are numbered through all ranks: slot s lies on rank s / slots_per_rank. The table is the only truth;
-// everything else about a placement is derived from it.
+// Slots of one layer are numbered through all ranks: slot s lies on rank s / slots_per_rank. The table is the only
+// truth; everything else about a placement is derived from it.
 struct expert_placement {
   std::uint64_t version = 0;
   std::int32_t ranks = 1, layers = 0, experts = 0, slots_per_rank = 0;

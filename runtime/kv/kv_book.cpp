@@ -33,7 +33,8 @@ bool kv_book::release(sequence_id owner) {
 }
 
 bool kv_book::conserved() const {
-  std::vector<std::int32_t> of_block(static_cast<std::size_t>(blocks_.size())), of_slot(static_cast<std::size_t>(slots_.size()));
+  std::vector<std::int32_t> of_block(static_cast<std::size_t>(blocks_.size())),
+      of_slot(static_cast<std::size_t>(slots_.size()));
   for (const auto& [owner, h] : holdings_) {
     for (const block_id b : h.blocks)
       ++of_block[static_cast<std::size_t>(b.value)];
@@ -41,16 +42,19 @@ bool kv_book::conserved() const {
   }
   std::int32_t owned_blocks = 0, owned_slots = 0;
   for (std::int32_t b = 1; b < blocks_.size(); ++b) {
-    if (of_block[static_cast<std::size_t>(b)] != blocks_.references(block_id{b}) || of_block[static_cast<std::size_t>(b)] > 1)
+    if (of_block[static_cast<std::size_t>(b)] != blocks_.references(block_id{b}) ||
+        of_block[static_cast<std::size_t>(b)] > 1)
       return false;
     owned_blocks += of_block[static_cast<std::size_t>(b)];
   }
   for (std::int32_t s = 1; s < slots_.size(); ++s) {
-    if (of_slot[static_cast<std::size_t>(s)] != slots_.references(slot_id{s}) || of_slot[static_cast<std::size_t>(s)] > 1)
+    if (of_slot[static_cast<std::size_t>(s)] != slots_.references(slot_id{s}) ||
+        of_slot[static_cast<std::size_t>(s)] > 1)
       return false;
     owned_slots += of_slot[static_cast<std::size_t>(s)];
   }
-  return owned_blocks == blocks_.used_count() && owned_slots == slots_.used_count() && of_block[0] == 0 && of_slot[0] == 0;
+  return owned_blocks == blocks_.used_count() && owned_slots == slots_.used_count() && of_block[0] == 0 &&
+         of_slot[0] == 0;
 }
 
 } // namespace troupe

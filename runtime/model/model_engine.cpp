@@ -61,10 +61,14 @@ template <class T> struct mirrored {
 
 const char* fault_text(std::int32_t status) { // a sample_status of the sampler
   switch (status) {
-  case 1: return "not a number";
-  case 2: return "+infinity";
-  case 3: return "nothing that may be drawn";
-  default: return "an unknown fault";
+  case 1:
+    return "not a number";
+  case 2:
+    return "+infinity";
+  case 3:
+    return "nothing that may be drawn";
+  default:
+    return "an unknown fault";
   }
 }
 
@@ -95,8 +99,8 @@ struct model_engine::impl {
   std::int32_t max_top = 0;
 };
 
-model_engine::model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev, const runner_options& options,
-                           std::unique_ptr<expert_backend> experts)
+model_engine::model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev,
+                           const runner_options& options, std::unique_ptr<expert_backend> experts)
     : impl_(std::make_unique<impl>(std::move(weights), std::move(dev), options, std::move(experts))) {}
 model_engine::~model_engine() = default;
 
@@ -196,7 +200,8 @@ void model_engine::impl::run_piece(const step_plan& plan, std::span<const logit_
       continue;
     auto& rows_out = out.sequences[static_cast<std::size_t>(jobs[i].sequence)].logits;
     rows_out.resize(rows_out.size() + static_cast<std::size_t>(vocab));
-    s.to_host(rows_out.data() + rows_out.size() - vocab, (a.logits + static_cast<std::int64_t>(i) * vocab).as<const std::byte>(),
+    s.to_host(rows_out.data() + rows_out.size() - vocab,
+              (a.logits + static_cast<std::int64_t>(i) * vocab).as<const std::byte>(),
               static_cast<std::size_t>(vocab) * sizeof(float));
     s.synchronise(); // the next row of this sequence may move the vector
   }
@@ -220,7 +225,8 @@ void model_engine::impl::book(const step_plan& plan, std::span<const logit_job> 
     r.sampled = true;
     r.token = token.host[i];
     r.logprob = logprob.host[i];
-    const std::size_t wanted = static_cast<std::size_t>(std::min(plan.sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs, vocab));
+    const std::size_t wanted = static_cast<std::size_t>(
+        std::min(plan.sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs, vocab));
     const auto* list = top.host.data() + i * static_cast<std::size_t>(max_top);
     r.top.assign(list, list + wanted);
   }

@@ -22,7 +22,8 @@ struct logit_job {
 // All rows of a plan whose logits are wanted, by sequence, then position.
 std::vector<logit_job> logit_jobs(const step_plan& plan);
 
-// Ids that must not be drawn as output token number `outputs` (from 0): EOS and stop ids while fewer than min_tokens are out.
+// Ids that must not be drawn as output token number `outputs` (from 0): EOS and stop ids while fewer than min_tokens
+// are out.
 void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vector<std::int32_t>& out);
 
 class model_engine final : public step_engine {

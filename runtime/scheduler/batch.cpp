@@ -5,26 +5,29 @@
 namespace troupe {
 
 batch_scheduler::batch_scheduler(const scheduler_limits& limits) : limits_(limits) {
-  TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1, "scheduler limits");
+  TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1,
+               "scheduler limits");
 }
 
-status batch_scheduler::submit(std::shared_ptr<const sequence_spec> spec, std::vector<std::int32_t> prompt, scheduler_output& out) {
+status batch_scheduler::submit(std::shared_ptr<const sequence_spec> spec, std::vector<std::int32_t> prompt,
+                               scheduler_output& out) {
   const std::string who = "request " + spec->request_id + ": ";
   if (sequences_.contains(spec->id))
     return error{"duplicate_id", who + "this id is in use"};
   if (prompt.empty() || spec->prompt_tokens != static_cast<std::int32_t>(prompt.size()))
     return error{"invalid_prompt", who + "the prompt is empty or its length is not the stated one"};
   if (spec->prompt_tokens > limits_.max_model_len)
-    return error{"prompt_too_long", who + "the prompt has " + std::to_string(prompt.size()) + " tokens, max_model_len is " +
-                                        std::to_string(limits_.max_model_len)};
+    return error{"prompt_too_long", who + "the prompt has " + std::to_string(prompt.size()) +
+                                        " tokens, max_model_len is " + std::to_string(limits_.max_model_len)};
   if (!limits_.chunked_prefill && spec->prompt_tokens > limits_.max_num_batched_tokens)
     return error{"prompt_too_long", who + "the prompt has " + std::to_string(prompt.size()) +
                                         " tokens, a step without chunked prefill takes max_num_batched_tokens = " +
                                         std::to_string(limits_.max_num_batched_tokens)};
   const std::int32_t needed = blocks_for(longest_length(*spec, limits_.max_model_len));
   if (needed > limits_.kv_blocks - 1)
-    return error{"no_space", who + "prompt and max_tokens need " + std::to_string(needed) + " KV blocks, the pool has " +
-                                 std::to_string(limits_.kv_blocks - 1) + "; lower max_tokens or raise kv_blocks"};
+    return error{"no_space", who + "prompt and max_tokens need " + std::to_string(needed) +
+                                 " KV blocks, the pool has " + std::to_string(limits_.kv_blocks - 1) +
+                                 "; lower max_tokens or raise kv_blocks"};
   sequence& s = sequences_[spec->id];
   s.tokens = std::move(prompt);
   s.tokens.reserve(static_cast<std::size_t>(longest_length(*spec, limits_.max_model_len)));
@@ -37,17 +40,20 @@ status batch_scheduler::submit(std::shared_ptr<const sequence_spec> spec, std::v
 
 // Asks for the KV of the head of the queue.
 void batch_scheduler::admit(scheduler_output& out) {
-  if (reserving_ || no_space_ || ending_all_ || waiting_.empty() || admitted_ >= static_cast<std::size_t>(limits_.max_num_seqs))
+  if (reserving_ || no_space_ || ending_all_ || waiting_.empty() ||
+      admitted_ >= static_cast<std::size_t>(limits_.max_num_seqs))
     return;
   reserving_ = waiting_.front();
   waiting_.pop_front();
   reserving_->in = state::reserving;
   released_since_demand_ = false;
   ++admitted_;
-  out.kv.push_back({kv_order::kind::reserve, reserving_->spec->id, blocks_for(longest_length(*reserving_->spec, limits_.max_model_len))});
+  out.kv.push_back({kv_order::kind::reserve, reserving_->spec->id,
+                    blocks_for(longest_length(*reserving_->spec, limits_.max_model_len))});
 }
 
-void batch_scheduler::grant(sequence_id id, fit outcome, std::span<const block_id> blocks, slot_id slot, scheduler_output& out) {
+void batch_scheduler::grant(sequence_id id, fit outcome, std::span<const block_id> blocks, slot_id slot,
+                            scheduler_output& out) {
   if (!reserving_ || reserving_->spec->id != id)
     return;
   sequence& s = *std::exchange(reserving_, nullptr);
@@ -61,7 +67,7 @@ void batch_scheduler::grant(sequence_id id, fit outcome, std::span<const block_i
     waiting_.push_front(&s);
     --admitted_;
     no_space_ = !released_since_demand_; // a release ordered after the demand may have made room
-  } else { // never, or later although nobody else holds anything
+  } else {                               // never, or later although nobody else holds anything
     sequence_event e = event_of(s);
     e.end = finish_reason::error;
     e.failure = {"no_space", "request " + s.spec->request_id + ": the KV pool can never hold it"};
@@ -84,11 +90,20 @@ void batch_scheduler::end(sequence& s, sequence_event event, scheduler_output& o
   out.events.push_back(std::move(event));
   --live_;
   switch (s.in) {
-  case state::waiting: std::erase(waiting_, &s); break;
-  case state::prefill: std::erase(prefilling_, &s); break;
-  case state::decode: std::erase(decoding_, &s); break;
-  case state::reserving: reserving_ = reserving_ == &s ? nullptr : reserving_; break;
-  case state::ended: break;
+  case state::waiting:
+    std::erase(waiting_, &s);
+    break;
+  case state::prefill:
+    std::erase(prefilling_, &s);
+    break;
+  case state::decode:
+    std::erase(decoding_, &s);
+    break;
+  case state::reserving:
+    reserving_ = reserving_ == &s ? nullptr : reserving_;
+    break;
+  case state::ended:
+    break;
   }
   const bool holds = s.in != state::waiting;
   s.in = state::ended;
@@ -278,9 +293,11 @@ bool batch_scheduler::consistent() const {
       return false;
   }
   const auto of = [&](state x) { return count[static_cast<std::size_t>(x)]; };
-  return of(state::waiting) == waiting_.size() && of(state::prefill) == prefilling_.size() && of(state::decode) == decoding_.size() &&
-         of(state::reserving) == (reserving_ ? 1u : 0u) && flying == flying_.size() && sequences_.size() == live_ + of(state::ended) &&
-         admitted_ == sequences_.size() - of(state::waiting) && admitted_ <= static_cast<std::size_t>(limits_.max_num_seqs);
+  return of(state::waiting) == waiting_.size() && of(state::prefill) == prefilling_.size() &&
+         of(state::decode) == decoding_.size() && of(state::reserving) == (reserving_ ? 1u : 0u) &&
+         flying == flying_.size() && sequences_.size() == live_ + of(state::ended) &&
+         admitted_ == sequences_.size() - of(state::waiting) &&
+         admitted_ <= static_cast<std::size_t>(limits_.max_num_seqs);
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// Continuous batching as a state machine without clock, actors or memory of its own: first come, first served; steps are
-// all prefill or all decode; a sequence's whole KV demand is reserved at admission, so nothing is ever preempted.
+// Continuous batching as a state machine without clock, actors or memory of its own: first come, first served; steps
+// are all prefill or all decode; a sequence's whole KV demand is reserved at admission, so nothing is ever preempted.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/kv/kv_book.hpp"
@@ -56,8 +56,8 @@ class batch_scheduler {
 public:
   explicit batch_scheduler(const scheduler_limits& limits);
 
-  // Queues a sequence. Refused, with nothing queued: code duplicate_id, prompt_too_long (longer than the model's length or,
-  // unchunked, than a step) or no_space (needs more KV than there is).
+  // Queues a sequence. Refused, with nothing queued: code duplicate_id, prompt_too_long (longer than the model's length
+  // or, unchunked, than a step) or no_space (needs more KV than there is).
   status submit(std::shared_ptr<const sequence_spec> spec, std::vector<std::int32_t> prompt, scheduler_output& out);
   // Ends a live sequence in any state; false if there is none. Its KV goes back at once, or with the step in flight.
   bool abort(sequence_id id, scheduler_output& out);

@@ -12,9 +12,10 @@ struct finish_state {
   std::optional<std::int32_t> stop_id; // the EOS or stop id that ended it
 };
 
-// State after `token` became output token number `outputs` (counted from 1). EOS and stop ids count once min_tokens tokens
-// are out before them; prompt + output never exceed max_model_len.
-finish_state finish_after(const sequence_spec& spec, std::int32_t token, std::int64_t outputs, std::int32_t max_model_len);
+// State after `token` became output token number `outputs` (counted from 1). EOS and stop ids count once min_tokens
+// tokens are out before them; prompt + output never exceed max_model_len.
+finish_state finish_after(const sequence_spec& spec, std::int32_t token, std::int64_t outputs,
+                          std::int32_t max_model_len);
 
 // Positions that a sequence can reach: what is reserved for it at admission.
 std::int64_t longest_length(const sequence_spec& spec, std::int32_t max_model_len);

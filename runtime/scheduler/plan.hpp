@@ -1,6 +1,6 @@
 // What one step computes, and what came out of it, as plain values. The scheduler makes plans, the executor runs them;
-// a plan is complete in itself (block tables, history and sampling rules travel in it), so that any executor of the same
-// numerics id gives the same result, here or on another host, first time or replayed.
+// a plan is complete in itself (block tables, history and sampling rules travel in it), so that any executor of the
+// same numerics id gives the same result, here or on another host, first time or replayed.
 #pragma once
 #include "runtime/base/ids.hpp"
 #include "runtime/request/sampling_params.hpp"
@@ -17,9 +17,9 @@ struct sequence_spec {
   sequence_id id;
   std::string request_id; // for messages to people
   sampling_params params;
-  std::uint64_t seq_seed = 0;     // of this branch (exactness.md §6)
+  std::uint64_t seq_seed = 0; // of this branch (exactness.md §6)
   std::int32_t prompt_tokens = 0;
-  std::vector<std::int32_t> eos_ids;  // end the sequence unless params.ignore_eos
+  std::vector<std::int32_t> eos_ids;    // end the sequence unless params.ignore_eos
   std::vector<std::int32_t> logit_rows; // positions whose fp32 logits go into the result (score --logits), ascending
 };
 
@@ -28,15 +28,15 @@ enum class step_kind : std::uint8_t { prefill, decode };
 // One sequence's rows in a step: positions [start, start + rows).
 struct planned_sequence {
   std::shared_ptr<const sequence_spec> spec;
-  slot_id slot;                // state slot
-  std::int32_t start = 0;      // position of its first row
+  slot_id slot;           // state slot
+  std::int32_t start = 0; // position of its first row
   std::int32_t rows = 0;
   std::int32_t first_token = 0; // index of its first row's token in step_plan::tokens; rows tokens follow
   std::int32_t first_block = 0; // index of its block table in step_plan::blocks
   std::int32_t blocks = 0;      // length of that table; covers positions [0, start + rows)
   std::int32_t history = 0;     // index in step_plan::history: ngram-1 ids before start, nearest last, -1 = none
   bool sample = false;          // draw the token at position start + rows (last prompt chunk, or decode)
-  std::int32_t next = -1;       // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
+  std::int32_t next = -1; // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
 };
 
 struct step_plan {
@@ -54,16 +54,16 @@ struct sequence_result {
   sequence_id id;
   bool sampled = false;
   std::int32_t token = -1;
-  float logprob = 0;                     // of token, by params.logprobs_mode
-  std::vector<token_logprob> top;        // params.top_logprobs entries
-  std::vector<float> prompt_logprobs;    // of the prompt tokens at positions start+1 .. start+rows inside the prompt
-  std::vector<float> logits;             // rows of spec.logit_rows inside this step, each V long
-  std::string failure;                   // not empty: the row was unusable (NaN, +inf, all -inf); the sequence ends
+  float logprob = 0;                  // of token, by params.logprobs_mode
+  std::vector<token_logprob> top;     // params.top_logprobs entries
+  std::vector<float> prompt_logprobs; // of the prompt tokens at positions start+1 .. start+rows inside the prompt
+  std::vector<float> logits;          // rows of spec.logit_rows inside this step, each V long
+  std::string failure;                // not empty: the row was unusable (NaN, +inf, all -inf); the sequence ends
 };
 
 struct step_result {
   std::uint64_t number = 0;
-  std::vector<sequence_result> sequences; // in the plan's order
+  std::vector<sequence_result> sequences;   // in the plan's order
   std::vector<std::uint32_t> expert_counts; // [layers, routed experts]: rows routed in this step
   double forward_ms = 0, sample_ms = 0;
   std::string failure; // not empty: the device failed, nothing of the step counts

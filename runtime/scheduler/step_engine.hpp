@@ -1,5 +1,5 @@
-// What an executor drives: something that computes steps. The model on a device is one (runtime/model/model_engine.hpp);
-// tests and the control-path benchmark bring others.
+// What an executor drives: something that computes steps. The model on a device is one
+// (runtime/model/model_engine.hpp); tests and the control-path benchmark bring others.
 #pragma once
 #include "runtime/scheduler/plan.hpp"
 
@@ -11,7 +11,8 @@ public:
   virtual ~step_engine() = default;
   // Runs the model over the plan's rows.
   virtual void forward(const step_plan& plan) = 0;
-  // Draws tokens and computes log-probabilities after forward() of the same plan; fills everything of `out` but the times.
+  // Draws tokens and computes log-probabilities after forward() of the same plan; fills everything of `out` but the
+  // times.
   virtual void sample(const step_plan& plan, step_result& out) = 0;
 };
 

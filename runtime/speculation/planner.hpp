@@ -22,6 +22,8 @@ struct draft_plan {
 draft_plan plan_drafts(std::uint64_t round, std::span<const draft_candidate> candidates);
 
 // A plan counts for its own round and the one after; older ones are replaced by the local rule (cluster.md §3.3).
-inline bool plan_is_current(const draft_plan& plan, std::uint64_t round) { return plan.round + 2 > round && plan.round <= round; }
+inline bool plan_is_current(const draft_plan& plan, std::uint64_t round) {
+  return plan.round + 2 > round && plan.round <= round;
+}
 
 } // namespace troupe

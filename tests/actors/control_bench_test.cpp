@@ -13,7 +13,8 @@ BOOST_AUTO_TEST_CASE(steps_are_counted) {
     BOOST_TEST(f.steps >= 500);
     BOOST_TEST(f.mean_us > 0);
     BOOST_TEST(f.p50_us <= f.p99_us);
-    std::cout << "control path, " << f.sequences << " sequences: mean " << f.mean_us << " us, p50 " << f.p50_us << ", p99 " << f.p99_us << '\n';
+    std::cout << "control path, " << f.sequences << " sequences: mean " << f.mean_us << " us, p50 " << f.p50_us
+              << ", p99 " << f.p99_us << '\n';
   }
 }
 

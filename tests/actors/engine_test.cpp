@@ -32,7 +32,8 @@ sampling_params params_of(std::int32_t max_tokens) {
 }
 
 // What a branch must give, by the oracle.
-stub_expectation expected(const std::string& id, const std::vector<std::int32_t>& prompt, const sampling_params& params, std::uint32_t branch = 0) {
+stub_expectation expected(const std::string& id, const std::vector<std::int32_t>& prompt, const sampling_params& params,
+                          std::uint32_t branch = 0) {
   sequence_spec spec;
   spec.params = params;
   spec.prompt_tokens = static_cast<std::int32_t>(prompt.size());
@@ -90,7 +91,8 @@ BOOST_AUTO_TEST_CASE(branches_have_their_own_seeds_and_ends) {
     spec.params = p;
     spec.prompt_tokens = 10;
     spec.seq_seed = branch_seed(42, j);
-    BOOST_TEST(r.token_ids == stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 600).output, boost::test_tools::per_element());
+    BOOST_TEST(r.token_ids == stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 600).output,
+               boost::test_tools::per_element());
   }
   BOOST_TEST(results["b"][0].token_ids != results["b"][1].token_ids, boost::test_tools::per_element());
   expect_quiet();
@@ -238,7 +240,8 @@ BOOST_AUTO_TEST_CASE(abort_at_every_message) {
     BOOST_REQUIRE(w.results["x"].size() == 2u);
     if (was_live && when < 30)
       BOOST_TEST(w.results["x"][1].finish_reason == "abort");
-    BOOST_TEST(w.results["y"].at(0).token_ids == expected("y", prompt_of(10, 4), params_of(4)).output, boost::test_tools::per_element());
+    BOOST_TEST(w.results["y"].at(0).token_ids == expected("y", prompt_of(10, 4), params_of(4)).output,
+               boost::test_tools::per_element());
     w.expect_quiet();
     w.finish();
   }
@@ -273,6 +276,25 @@ BOOST_AUTO_TEST_CASE(a_reader_that_throws_harms_nobody) {
   open("good", prompt_of(5, 1), params_of(3));
   sched.run();
   BOOST_TEST(results["good"].size() == 1u);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_session_gives_an_end_and_frees_the_engine) {
+  launch(limits_of(2, 64));
+  auto p = params_of(200);
+  p.ignore_eos = true;
+  open("a", prompt_of(20, 1), p);
+  turn(60);
+  auto* g =
+      dynamic_cast<gateway_actor::stateful_pointer<gateway_state>>(caf::actor_cast<caf::abstract_actor*>(parts.front));
+  BOOST_REQUIRE(g);
+  BOOST_REQUIRE(state_of(g).live.size() == 1u);
+  caf::anon_send_exit(state_of(g).live.begin()->second.session, caf::exit_reason::kill);
+  sched.run();
+  BOOST_REQUIRE(results["a"].size() == 1u);
+  BOOST_TEST(results["a"][0].failure->code == "internal");
+  BOOST_TEST(engines[0]->steps < 100);
   expect_quiet();
   finish();
 }
@@ -332,10 +354,13 @@ struct mixed_request {
 
 std::vector<mixed_request> mixed_requests() {
   std::mt19937_64 random(7);
-  const auto pick = [&](std::int32_t lo, std::int32_t hi) { return lo + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(hi - lo + 1)); };
+  const auto pick = [&](std::int32_t lo, std::int32_t hi) {
+    return lo + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(hi - lo + 1));
+  };
   std::vector<mixed_request> all;
   for (int i = 0; i < 64; ++i) {
-    mixed_request r{"m" + std::to_string(i), prompt_of(pick(1, pick(0, 3) ? 40 : 500), pick(0, 99)), params_of(pick(1, 40))};
+    mixed_request r{"m" + std::to_string(i), prompt_of(pick(1, pick(0, 3) ? 40 : 500), pick(0, 99)),
+                    params_of(pick(1, 40))};
     r.params.ignore_eos = pick(0, 1) != 0;
     r.params.prompt_logprobs = pick(0, 3) == 0;
     r.params.n = pick(0, 7) == 0 ? 2 : 1;
@@ -351,8 +376,9 @@ std::vector<mixed_request> mixed_requests() {
 }
 
 // All result lines without their usage, by id and branch.
-std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_request> requests, const scheduler_limits& limits,
-                                                             std::size_t engine_count, unsigned seed, bool one_by_one) {
+std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_request> requests,
+                                                             const scheduler_limits& limits, std::size_t engine_count,
+                                                             unsigned seed, bool one_by_one) {
   stub_process w;
   w.launch(limits, engine_count);
   std::mt19937_64 random(seed);

@@ -44,7 +44,8 @@ struct exchange_world {
   exchange_world() {
     for (int rank = 0; rank < 3; ++rank) {
       computes.push_back(std::make_shared<stub_experts>(rank, 3));
-      group->members.push_back(sys.spawn<caf::detached>(expert_executor, std::shared_ptr<expert_compute>(computes.back())));
+      group->members.push_back(
+          sys.spawn<caf::detached>(expert_executor, std::shared_ptr<expert_compute>(computes.back())));
     }
   }
   ~exchange_world() {

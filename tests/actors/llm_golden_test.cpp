@@ -1,5 +1,5 @@
-// The whole engine against the reference's golden values (tests/data/model/golden): roundings off, where the comparison is
-// sharp, through chunked prefill, continuous batching and expert executors.
+// The whole engine against the reference's golden values (tests/data/model/golden): roundings off, where the comparison
+// is sharp, through chunked prefill, continuous batching and expert executors.
 #include "actors/llm.hpp"
 #include "runtime/model/safetensors.hpp"
 #include <algorithm>
@@ -11,7 +11,8 @@ using namespace troupe;
 
 namespace {
 
-const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns", "code_130", "doc_257", "doc_300", "doc_700"};
+const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns",
+                                     "code_130",  "doc_257",         "doc_300",   "doc_700"};
 
 template <class T> std::vector<T> get(const safetensors_file& file, const std::string& name) {
   const host_tensor* t = file.find(name);

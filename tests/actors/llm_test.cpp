@@ -66,8 +66,16 @@ BOOST_AUTO_TEST_CASE(generates_text_and_refuses_bad_requests_one_by_one) {
   BOOST_TEST(results[0].finish_reason == "length");
   BOOST_TEST(results[0].token_ids.size() == 8u);
   BOOST_TEST(results[0].text == llm.vocabulary().decode(results[0].token_ids));
-  BOOST_TEST(results[0].prompt_tokens == static_cast<int>(llm.vocabulary().encode("def main():", encode_mode::plain).size()) + 1);
-  const std::vector<std::string> codes{"", "empty_prompt", "empty_prompt", "invalid_prompt", "prompt_too_long", "invalid_prompt", "invalid_prompt", "invalid_params"};
+  BOOST_TEST(results[0].prompt_tokens ==
+             static_cast<int>(llm.vocabulary().encode("def main():", encode_mode::plain).size()) + 1);
+  const std::vector<std::string> codes{"",
+                                       "empty_prompt",
+                                       "empty_prompt",
+                                       "invalid_prompt",
+                                       "prompt_too_long",
+                                       "invalid_prompt",
+                                       "invalid_prompt",
+                                       "invalid_params"};
   for (std::size_t i = 1; i < results.size(); ++i) {
     BOOST_TEST(results[i].id == requests[i].id);
     BOOST_REQUIRE(results[i].failure.has_value());
@@ -179,8 +187,12 @@ struct mixed {
 // 64 requests of many kinds over golden-like texts.
 mixed mixed_requests(std::int32_t vocab) {
   std::mt19937_64 random(11);
-  const auto pick = [&](std::int32_t lo, std::int32_t hi) { return lo + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(hi - lo + 1)); };
-  const char* texts[] = {"def main():", "Once upon a time there was", "The weather today is", "SELECT name FROM", "1, 2, 3, 4,", "{\"a\": [1,"};
+  const auto pick = [&](std::int32_t lo, std::int32_t hi) {
+    return lo + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(hi - lo + 1));
+  };
+  const char* texts[] = {"def main():",          "Once upon a time there was",
+                         "The weather today is", "SELECT name FROM",
+                         "1, 2, 3, 4,",          "{\"a\": [1,"};
   mixed m;
   for (int i = 0; i < 64; ++i) {
     generation_request r;
@@ -220,7 +232,8 @@ mixed mixed_requests(std::int32_t vocab) {
   return m;
 }
 
-std::map<std::pair<std::string, int>, std::string> run(const engine_options& o, const mixed& m, unsigned seed, bool one_by_one) {
+std::map<std::pair<std::string, int>, std::string> run(const engine_options& o, const mixed& m, unsigned seed,
+                                                       bool one_by_one) {
   LLM llm(o);
   std::vector<std::size_t> order(m.requests.size());
   for (std::size_t i = 0; i < order.size(); ++i)
@@ -257,7 +270,8 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   struct setting {
     int chunk, threads, engines, ep, seqs;
   };
-  const setting settings[] = {{16, 1, 1, 1, 64}, {64, 2, 1, 1, 64}, {0, 2, 2, 1, 5}, {64, 1, 2, 2, 64}, {16, 2, 1, 4, 7}};
+  const setting settings[] = {
+      {16, 1, 1, 1, 64}, {64, 2, 1, 1, 64}, {0, 2, 2, 1, 5}, {64, 1, 2, 2, 64}, {16, 2, 1, 4, 7}};
   unsigned seed = 1;
   for (const setting& s : settings) {
     auto v = small_options();
@@ -270,7 +284,8 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
     const auto lines = run(v, m, seed++, false);
     BOOST_TEST(lines.size() == alone.size());
     for (const auto& [key, line] : alone)
-      BOOST_TEST(lines.at(key) == line, "chunk " << s.chunk << " threads " << s.threads << " engines " << s.engines << " ep " << s.ep << ": " << key.first);
+      BOOST_TEST(lines.at(key) == line, "chunk " << s.chunk << " threads " << s.threads << " engines " << s.engines
+                                                 << " ep " << s.ep << ": " << key.first);
   }
 }
 

@@ -20,7 +20,9 @@ template <class T> T through_the_wire(caf::actor_system& sys, T value) {
 
 BOOST_FIXTURE_TEST_SUITE(messages, by_hand)
 
-BOOST_AUTO_TEST_CASE(every_message_survives_the_wire) { BOOST_TEST(check_messages(sys) == ""); }
+BOOST_AUTO_TEST_CASE(every_message_survives_the_wire) {
+  BOOST_TEST(check_messages(sys) == "");
+}
 
 BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   submit s;

@@ -53,7 +53,8 @@ struct stub_model {
         prefix.push_back(at(p, s, i));
       for (std::int32_t h = 0; h < history; ++h) {
         const std::int32_t position = s.start - history + h;
-        if (p.history[static_cast<std::size_t>(s.history + h)] != (position < 0 ? -1 : prefix[static_cast<std::size_t>(position)]))
+        if (p.history[static_cast<std::size_t>(s.history + h)] !=
+            (position < 0 ? -1 : prefix[static_cast<std::size_t>(position)]))
           complain("history");
       }
       sequence_result out;
@@ -69,7 +70,8 @@ struct stub_model {
       if (s.spec->params.prompt_logprobs)
         for (std::int32_t i = s.start; i < s.start + s.rows; ++i)
           if (i + 1 < s.spec->prompt_tokens)
-            out.prompt_logprobs.push_back(static_cast<float>(i + 1 < s.start + s.rows ? prefix[static_cast<std::size_t>(i) + 1] : s.next));
+            out.prompt_logprobs.push_back(
+                static_cast<float>(i + 1 < s.start + s.rows ? prefix[static_cast<std::size_t>(i) + 1] : s.next));
       for (const std::int32_t row : s.spec->logit_rows)
         if (row >= s.start && row < s.start + s.rows)
           out.logits.push_back(static_cast<float>(prefix[static_cast<std::size_t>(row)]));
@@ -83,9 +85,11 @@ struct stub_expectation {
   std::vector<std::int32_t> output;
   bool stopped = false; // by EOS or a stop id; else by length
 };
-inline stub_expectation stub_alone(const sequence_spec& spec, std::vector<std::int32_t> tokens, std::int32_t vocab, std::int32_t max_model_len) {
+inline stub_expectation stub_alone(const sequence_spec& spec, std::vector<std::int32_t> tokens, std::int32_t vocab,
+                                   std::int32_t max_model_len) {
   stub_expectation e;
-  while (static_cast<std::int32_t>(tokens.size()) < max_model_len && static_cast<std::int32_t>(e.output.size()) < spec.params.max_tokens) {
+  while (static_cast<std::int32_t>(tokens.size()) < max_model_len &&
+         static_cast<std::int32_t>(e.output.size()) < spec.params.max_tokens) {
     const std::size_t n = e.output.size();
     const auto& golden = spec.params.golden_token_ids;
     const std::int32_t t = n < golden.size() ? golden[n] : stub_token(tokens, spec.seq_seed, vocab);

@@ -9,7 +9,8 @@
 namespace troupe {
 
 inline std::shared_ptr<const tokenizer> test_vocabulary() {
-  static const auto t = std::make_shared<const tokenizer>(tokenizer::load(std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41/tokenizer.json"));
+  static const auto t = std::make_shared<const tokenizer>(
+      tokenizer::load(std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41/tokenizer.json"));
   return t;
 }
 
@@ -66,7 +67,8 @@ struct stub_process : by_hand {
     answer.receive([&](const started& s) { parts = s; }, [](caf::error&) { BOOST_FAIL("no start"); });
   }
 
-  void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params, bool seed_from_id = true) {
+  void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params,
+            bool seed_from_id = true) {
     auto r = std::make_shared<request_record>();
     r->id = id;
     r->req = {1, ++next_request};

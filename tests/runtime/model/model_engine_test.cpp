@@ -16,8 +16,8 @@ std::shared_ptr<sequence_spec> spec_of(std::uint64_t id, std::int32_t prompt) {
   return s;
 }
 
-planned_sequence planned(const std::shared_ptr<const sequence_spec>& spec, std::int32_t start, std::int32_t rows, std::int32_t first, bool sample,
-                         std::int32_t next) {
+planned_sequence planned(const std::shared_ptr<const sequence_spec>& spec, std::int32_t start, std::int32_t rows,
+                         std::int32_t first, bool sample, std::int32_t next) {
   planned_sequence p;
   p.spec = spec;
   p.slot = slot_id{1};
@@ -106,7 +106,8 @@ std::vector<sequence_result> run(int max_logit_rows) {
   for (std::int32_t i = 1; i < 20; ++i)
     tokens.push_back(300 + 17 * i);
   std::vector<sequence_result> all;
-  for (const auto& [start, rows] : std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 12}, {12, 8}, {20, 1}, {21, 1}}) {
+  for (const auto& [start, rows] :
+       std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 12}, {12, 8}, {20, 1}, {21, 1}}) {
     step_plan plan;
     plan.tokens.assign(tokens.begin() + start, tokens.begin() + start + rows);
     plan.blocks = {1};

@@ -14,7 +14,8 @@ struct request {
   std::vector<std::int32_t> prompt;
 };
 
-request make_request(std::uint64_t id, std::vector<std::int32_t> prompt, std::int32_t max_tokens, std::uint64_t seed = 0) {
+request make_request(std::uint64_t id, std::vector<std::int32_t> prompt, std::int32_t max_tokens,
+                     std::uint64_t seed = 0) {
   request r;
   r.spec->id = sequence_id{id};
   r.spec->request_id = "r" + std::to_string(id);
@@ -63,7 +64,8 @@ struct world {
       r.late = r.late || r.ends > 0 || e.outputs_before != static_cast<std::int64_t>(r.tokens.size());
       if (e.output.sampled)
         r.tokens.push_back(e.output.token);
-      r.prompt_logprobs.insert(r.prompt_logprobs.end(), e.output.prompt_logprobs.begin(), e.output.prompt_logprobs.end());
+      r.prompt_logprobs.insert(r.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
+                               e.output.prompt_logprobs.end());
       r.logits.insert(r.logits.end(), e.output.logits.begin(), e.output.logits.end());
       r.ends += e.end != finish_reason::none;
       r.end = e.end;
@@ -89,7 +91,8 @@ struct world {
     const auto [id, f] = answers.front();
     answers.pop_front();
     const kv_holding* h = book.find(id);
-    scheduler.grant(id, f, h ? std::span<const block_id>(h->blocks) : std::span<const block_id>(), h ? h->slot : slot_id{}, out);
+    scheduler.grant(id, f, h ? std::span<const block_id>(h->blocks) : std::span<const block_id>(),
+                    h ? h->slot : slot_id{}, out);
     absorb();
     return true;
   }
@@ -420,7 +423,8 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_schedule) {
     world w(l, 1 + l.max_num_seqs);
     std::vector<request> requests;
     for (std::uint64_t i = 1; i <= 8; ++i) {
-      auto r = make_request(i, prompt_of(pick(1, pick(0, 1) ? 20 : l.max_model_len), pick(0, 49)), pick(1, 30), random());
+      auto r =
+          make_request(i, prompt_of(pick(1, pick(0, 1) ? 20 : l.max_model_len), pick(0, 49)), pick(1, 30), random());
       r.spec->eos_ids = {7};
       r.spec->params.ignore_eos = pick(0, 1) != 0;
       r.spec->params.min_tokens = pick(0, 3);
