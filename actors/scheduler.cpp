@@ -92,20 +92,43 @@ void consult_verifier(self_ptr self) {
   tell(self, st.setup.verifier, std::move(l));
 }
 
+// One reminder at a time, not one for each step: CAF 0.17 keeps every time limit of a request until it has passed.
+void remind(self_ptr self) {
+  auto& st = state_of(self);
+  if (std::exchange(st.checking, true))
+    return;
+  tell_later(self, st.setup.step_limit, step_check{st.plan->number});
+}
+
 void start_step(self_ptr self) {
   auto& st = state_of(self);
   if (st.lost || !st.core->plan(*st.plan))
     return;
   if (st.plan->kind == step_kind::decode)
     consult_verifier(self);
-  ask(self, st.setup.executor, st.setup.step_limit, step{st.plan->number, st.plan, st.result})
-      .then(
-          [=](const step_done&) {
-            auto& s = state_of(self);
-            s.core->complete(*s.result, s.out);
-            act(self);
-          },
-          [=](const caf::error& e) { lose(self, "executor: " + text(self->system(), e)); });
+  tell(self, st.setup.executor, step{st.plan->number, st.plan, st.result});
+  remind(self);
+}
+
+void finish_step(self_ptr self, const step_done& d) {
+  auto& st = state_of(self);
+  if (st.lost || d.number != st.plan->number)
+    return;
+  st.core->complete(*st.result, st.out);
+  act(self);
+}
+
+// A step that was in flight a whole limit ago and still is will not come back.
+void check_step(self_ptr self, const step_check& c) {
+  auto& st = state_of(self);
+  st.checking = false;
+  if (!st.core->in_flight())
+    return;
+  if (c.number == st.plan->number)
+    lose(self, "the executor did not finish step " + std::to_string(c.number) + " within " +
+                   std::to_string(st.setup.step_limit.count()) + " ms (step_limit)");
+  else
+    remind(self);
 }
 
 // Carries out what the last call of the state machine ordered, then starts a step if one can start.
@@ -166,9 +189,13 @@ ack end_sequence(self_ptr self, const cancel& c) {
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
   state_of(self).core.emplace(setup.limits);
+  watch(self, state_of(self).watched, setup.executor,
+        [=](const caf::error& why) { lose(self, "executor: " + text(self->system(), why)); });
   return {
       [=](const submit& s) { return take(self, s); },
       [=](const cancel& c) { return end_sequence(self, c); },
+      [=](const step_done& d) { finish_step(self, d); },
+      [=](const step_check& c) { check_step(self, c); },
       [](const tok_ack&) {},
       [=](const spec_plan& p) {
         state_of(self).drafts = {p.round, p.total_q, p.lengths};

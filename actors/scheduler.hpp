@@ -37,6 +37,8 @@ struct scheduler_state {
   draft_plan drafts;                               // newest advice of the verifier
   std::uint64_t round = 0, next_msg = 0;
   bool draining = false;
+  bool checking = false; // a step_check is under way
+  watch_list watched;
   std::optional<error> lost; // set once the engine cannot compute any more
 };
 

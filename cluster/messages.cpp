@@ -81,6 +81,7 @@ std::string check_messages(caf::actor_system& system) {
       {"release", survives(system, release{some_stamp, 77})},
       {"kv_report", survives(system, kv_report{10, 9, 8, 7, 6, false})},
       {"step_done", survives(system, step_done{99})},
+      {"step_check", survives(system, step_check{98})},
       {"spec_load", survives(system, spec_load{5, 1, 3, {0, 5}, {100, 200}, 1.5, 0.25})},
       {"spec_plan", survives(system, spec_plan{5, 2, {0, 0}})},
       {"load", survives(system, load{1, 2, pack_u32({1, 2, 0xFFFFFFFF})})},

@@ -140,7 +140,7 @@ TROUPE_FIELDS(kv_report, blocks, free_blocks, slots, free_slots, owners, conserv
 
 // ---- executor
 
-struct step { // LOCAL -> step_done. The sender leaves both objects alone until the answer
+struct step { // LOCAL, one way; answered by step_done to the sender. The sender leaves both objects alone until the answer
   std::uint64_t number = 0;
   std::shared_ptr<const step_plan> plan;
   std::shared_ptr<step_result> result; // filled by the executor
@@ -149,6 +149,11 @@ struct step_done {
   std::uint64_t number = 0;
 };
 TROUPE_FIELDS(step_done, number)
+// A scheduler's reminder to itself: has the step in flight moved on?
+struct step_check {
+  std::uint64_t number = 0; // the step in flight when it was set
+};
+TROUPE_FIELDS(step_check, number)
 
 // ---- spec_verifier
 
@@ -278,8 +283,9 @@ using executor_actor = caf::typed_actor<answers<step, step_done>, answers<stop>>
 using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
-    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<tok_ack>, answers<spec_plan>,
-                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
+    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<step_done>, answers<step_check>, answers<tok_ack>,
+                     answers<spec_plan>, answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>,
+                     answers<stop>>;
 using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
 
 } // namespace troupe
