@@ -42,10 +42,13 @@ public:
     caf::scoped_actor self{system_};
     ask(self.ptr(), root_, 30000ms, start{})
         .receive([&](const started& s) { front_ = s.front; },
-                 [&](const caf::error& e) { throw std::runtime_error("bench: the actors did not start: " + text(system_, e)); });
+                 [&](const caf::error& e) {
+                   throw std::runtime_error("bench: the actors did not start: " + text(system_, e));
+                 });
   }
   ~control_path() {
-    tell_from_outside(root_, stop{}); // the handles stay: an actor without any is destroyed before its children are told
+    tell_from_outside(root_,
+                      stop{}); // the handles stay: an actor without any is destroyed before its children are told
     if (const std::size_t left = wait_for_actors(system_, 60s))
       give_up_on_actors(left);
   }
@@ -109,7 +112,8 @@ void bench_control(const bench_settings& settings) {
       continue;
     std::vector<double> values;
     for (int i = 0; i < repeats; ++i)
-      values.push_back(path.run(sequences, tokens) * 1e6 / tokens); // one prefill step more than decode steps: tokens in all
+      values.push_back(path.run(sequences, tokens) * 1e6 /
+                       tokens); // one prefill step more than decode steps: tokens in all
     nlohmann::ordered_json line{{"bench", "control"}, {"case", "sequences " + std::to_string(sequences)}};
     line.update(machine_facts());
     line.update({{"us_per_step", median(values)}, {"runs", values}, {"tokens", tokens}});

@@ -1,5 +1,5 @@
-// Cost of the control path: gateway, scheduler, KV manager, executor and sessions with real messages, over a step engine
-// that computes nothing.
+// Cost of the control path: gateway, scheduler, KV manager, executor and sessions with real messages, over a step
+// engine that computes nothing.
 #pragma once
 #include "bench/harness.hpp"
 

@@ -2,9 +2,9 @@
 #include "bench/limits.hpp"
 #include "runtime/model/config.hpp"
 #include <algorithm>
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace troupe {
@@ -21,13 +21,17 @@ std::vector<std::int32_t> prompt_of(int length, int vocab_size, std::uint32_t se
   std::uint32_t x = seed * 2654435761u + 1;
   while (static_cast<int>(ids.size()) < length) {
     x = x * 1664525u + 1013904223u;
-    ids.push_back(static_cast<std::int32_t>(300 + (x >> 8) % static_cast<std::uint32_t>(std::max(vocab_size / 2, 301) - 300)));
+    ids.push_back(
+        static_cast<std::int32_t>(300 + (x >> 8) % static_cast<std::uint32_t>(std::max(vocab_size / 2, 301) - 300)));
   }
   return ids;
 }
 
 json base(const bench_settings& settings, const char* name, const std::string& test_case) {
-  json line{{"bench", name}, {"case", test_case}, {"device", settings.engine.device}, {"threads", threads_of(settings.engine)}};
+  json line{{"bench", name},
+            {"case", test_case},
+            {"device", settings.engine.device},
+            {"threads", threads_of(settings.engine)}};
   line.update(machine_facts());
   if (settings.smoke)
     line["smoke"] = true;
@@ -48,7 +52,8 @@ void check(const generation_result& r) {
     throw std::runtime_error("bench: a request failed: " + r.failure->message);
 }
 
-// Output tokens per second of `streams` equal-length requests, from the first token of the last stream to start until all ended.
+// Output tokens per second of `streams` equal-length requests, from the first token of the last stream to start until
+// all ended.
 double decode_speed(LLM& engine, int streams, int prompt, int tokens) {
   std::vector<generation_request> requests;
   for (int s = 0; s < streams; ++s) {
@@ -69,8 +74,21 @@ double decode_speed(LLM& engine, int streams, int prompt, int tokens) {
 
 // Wall seconds of `troupe generate` with one output token, as a process of its own.
 double process_seconds(const engine_options& options) {
-  std::vector<std::string> arguments{"troupe",    "generate", "--ids",     "0,300,301", "--max-tokens", "1", "--temperature", "0", "-q", "--model",
-                                     options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
+  std::vector<std::string> arguments{"troupe",
+                                     "generate",
+                                     "--ids",
+                                     "0,300,301",
+                                     "--max-tokens",
+                                     "1",
+                                     "--temperature",
+                                     "0",
+                                     "-q",
+                                     "--model",
+                                     options.model,
+                                     "--device",
+                                     options.device,
+                                     "--threads",
+                                     std::to_string(options.threads)};
   std::vector<char*> argv;
   for (std::string& a : arguments)
     argv.push_back(a.data());
@@ -96,7 +114,9 @@ std::vector<double> repeated(int times, const std::function<double()>& measure) 
 }
 
 // A limit is the best that was seen: other work on the machine only ever takes away.
-double best_of(int times, const std::function<double()>& measure) { return std::ranges::max(repeated(times, measure)); }
+double best_of(int times, const std::function<double()>& measure) {
+  return std::ranges::max(repeated(times, measure));
+}
 
 } // namespace
 
@@ -125,7 +145,10 @@ void bench_decode(const bench_settings& settings) {
   for (const auto& [streams, values] : speeds) {
     json line = base(settings, "decode", "streams " + std::to_string(streams));
     const double speed = median(values);
-    line.update({{"tok_per_s", speed}, {"best_tok_per_s", *std::ranges::max_element(values)}, {"runs", values}, {"output_tokens", tokens}});
+    line.update({{"tok_per_s", speed},
+                 {"best_tok_per_s", *std::ranges::max_element(values)},
+                 {"runs", values},
+                 {"output_tokens", tokens}});
     if (streams == 1) {
       const double limit = std::min(memory_limit, compute_limit);
       line.update({{"weight_mb_per_token", work.weight_bytes / 1e6},
@@ -153,7 +176,8 @@ void bench_decode(const bench_settings& settings) {
 void bench_prefill(const bench_settings& settings) {
   const int repeats = settings.smoke ? 1 : 5;
   LLM engine(settings.engine);
-  const int longest = settings.engine.max_model_len > 0 ? settings.engine.max_model_len : engine.config().max_position_embeddings;
+  const int longest =
+      settings.engine.max_model_len > 0 ? settings.engine.max_model_len : engine.config().max_position_embeddings;
   decode_speed(engine, 1, 64, 2); // warm-up
   std::vector<std::pair<int, double>> speeds;
   const int threads = threads_of(settings.engine);

@@ -4,8 +4,9 @@
 
 namespace troupe {
 
-// Tokens per second of greedy decoding at 1, 4 and 16 streams without speculation, the share of the machine's limit that
-// one stream reaches, memory of the process against the model file, time from process start to the end of a run of one token.
+// Tokens per second of greedy decoding at 1, 4 and 16 streams without speculation, the share of the machine's limit
+// that one stream reaches, memory of the process against the model file, time from process start to the end of a run of
+// one token.
 void bench_decode(const bench_settings& settings);
 // Tokens per second of prompts of several lengths.
 void bench_prefill(const bench_settings& settings);

@@ -33,10 +33,13 @@ int available_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-int threads_of(const engine_options& options) { return options.threads > 0 ? options.threads : available_cores(); }
+int threads_of(const engine_options& options) {
+  return options.threads > 0 ? options.threads : available_cores();
+}
 
 nlohmann::ordered_json machine_facts() {
-  return {{"cpu", proc_field("/proc/cpuinfo", "model name")}, {"cores", available_cores()}, {"version", TROUPE_VERSION}};
+  return {
+      {"cpu", proc_field("/proc/cpuinfo", "model name")}, {"cores", available_cores()}, {"version", TROUPE_VERSION}};
 }
 
 double median(std::vector<double> values) {
@@ -46,7 +49,8 @@ double median(std::vector<double> values) {
 }
 
 process_memory memory_of_process() {
-  return {.resident_mb = megabytes(proc_field("/proc/self/status", "VmRSS")), .peak_mb = megabytes(proc_field("/proc/self/status", "VmHWM"))};
+  return {.resident_mb = megabytes(proc_field("/proc/self/status", "VmRSS")),
+          .peak_mb = megabytes(proc_field("/proc/self/status", "VmHWM"))};
 }
 
 } // namespace troupe

@@ -11,7 +11,7 @@ namespace troupe {
 
 struct bench_settings {
   engine_options engine;
-  bool smoke = false;                                           // sizes that end within seconds
+  bool smoke = false;                                      // sizes that end within seconds
   std::function<void(const nlohmann::ordered_json&)> emit; // takes one case
 };
 

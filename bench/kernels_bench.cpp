@@ -130,7 +130,8 @@ struct one_step {
 
 template <class... T> std::string formatted(const char* format, T... values) {
   char text[512];
-  return {text, static_cast<std::size_t>(std::clamp(std::snprintf(text, sizeof text, format, values...), 0, static_cast<int>(sizeof text) - 1))};
+  return {text, static_cast<std::size_t>(std::clamp(std::snprintf(text, sizeof text, format, values...), 0,
+                                                    static_cast<int>(sizeof text) - 1))};
 }
 
 class bench {
@@ -179,10 +180,11 @@ private:
       best = std::min(best, now_us() - t);
     }
     const double floor_us = std::max(macs / peak_.mac_per_ns, bytes / peak_.byte_per_ns) / 1000;
-    emit_(formatted("{\"op\":\"%s\",\"shape\":\"%s\",\"us\":%.2f,\"gmac_s\":%.1f,\"weights_gb_s\":%.1f,\"roofline\":%.2f,"
-                "\"device\":\"%s\",\"threads\":%d,\"isa\":\"%s\",\"cpu\":\"%s\"}",
-                op.c_str(), shape.c_str(), best, macs / best / 1000, bytes / best / 1000, floor_us / best,
-                device_->name().c_str(), threads_, cpu::instruction_set().c_str(), model_.c_str()));
+    emit_(
+        formatted("{\"op\":\"%s\",\"shape\":\"%s\",\"us\":%.2f,\"gmac_s\":%.1f,\"weights_gb_s\":%.1f,\"roofline\":%.2f,"
+                  "\"device\":\"%s\",\"threads\":%d,\"isa\":\"%s\",\"cpu\":\"%s\"}",
+                  op.c_str(), shape.c_str(), best, macs / best / 1000, bytes / best / 1000, floor_us / best,
+                  device_->name().c_str(), threads_, cpu::instruction_set().c_str(), model_.c_str()));
   }
 
   void measure_peaks() {
@@ -446,7 +448,8 @@ private:
 
 } // namespace
 
-void bench_kernels(const std::string& device, int threads, const std::string& filter, const std::function<void(const std::string&)>& emit) {
+void bench_kernels(const std::string& device, int threads, const std::string& filter,
+                   const std::function<void(const std::string&)>& emit) {
   bench(device, threads, filter, emit).run_all();
 }
 

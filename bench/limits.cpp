@@ -43,7 +43,9 @@ std::vector<std::filesystem::path> weight_files(const std::string& folder) {
   return files;
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 } // namespace
 
@@ -65,7 +67,8 @@ double read_bandwidth(int threads, std::size_t bytes, double seconds) {
 double multiply_add_peak(int threads, double seconds) {
   std::vector<float> sinks(64 * static_cast<std::size_t>(threads));
   std::atomic<std::int64_t> done{1};
-  const double calls = rate(threads, seconds, [&](int t) { done = cpu::probe_fma(20000, &sinks[64 * static_cast<std::size_t>(t)]); });
+  const double calls =
+      rate(threads, seconds, [&](int t) { done = cpu::probe_fma(20000, &sinks[64 * static_cast<std::size_t>(t)]); });
   return calls * static_cast<double>(done.load());
 }
 
@@ -75,14 +78,16 @@ token_work work_of_token(const std::string& model_folder) {
   for (const auto& path : weight_files(model_folder)) {
     const safetensors_file file(path.string());
     for (const host_tensor& tensor : file.tensors()) {
-      if (contains(tensor.name, "mtp.") || contains(tensor.name, "vision") || contains(tensor.name, "image") || contains(tensor.name, "engram.embed") ||
-          tensor.shape.size() < 2 || tensor.name == "embed.weight" || tensor.name == "model.embed.weight")
+      if (contains(tensor.name, "mtp.") || contains(tensor.name, "vision") || contains(tensor.name, "image") ||
+          contains(tensor.name, "engram.embed") || tensor.shape.size() < 2 || tensor.name == "embed.weight" ||
+          tensor.name == "model.embed.weight")
         continue;
       const bool routed = contains(tensor.name, ".experts.");
       const double share = routed ? static_cast<double>(config.num_experts_per_tok) / config.n_routed_experts : 1;
       work.weight_bytes += share * static_cast<double>(tensor.bytes.size());
       if (!tensor.name.ends_with(".scale"))
-        work.multiply_adds += share * static_cast<double>(element_count(tensor)) * (tensor.dtype == tensor_type::i8 ? 2 : 1);
+        work.multiply_adds +=
+            share * static_cast<double>(element_count(tensor)) * (tensor.dtype == tensor_type::i8 ? 2 : 1);
     }
   }
   return work;

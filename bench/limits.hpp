@@ -7,7 +7,8 @@ namespace troupe {
 
 // Reading: bytes per second of `threads` threads that sum a block of `bytes`, each its own part, over and over.
 double read_bandwidth(int threads, std::size_t bytes, double seconds);
-// Computing: fp32 multiply-adds per second of `threads` threads, from registers, at the widest vectors the processor has.
+// Computing: fp32 multiply-adds per second of `threads` threads, from registers, at the widest vectors the processor
+// has.
 double multiply_add_peak(int threads, double seconds);
 
 // What one token costs without its context: weights read and multiply-adds. Counts routed experts by the share that is

@@ -11,10 +11,15 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array words{"the",   "light",    "of",   "a",       "house", "that",    "stands", "near",  "water", "and",      "warns", "ships",
-                           "which", "computer", "runs", "several", "steps", "between", "two",    "lines", "Every", "document", "has",   "sections"};
-constexpr std::array code{"for (int i = 0; i < n; ++i)\n", "  if (value == nullptr)\n    return false;\n", "def update(self, key, value):\n",
-                          "        self.items[key] = value  # keep\n", "const auto found = table.find(\"name\");\n", "x = a[3] * 0.25 + b\n"};
+constexpr std::array words{"the",   "light",   "of",    "a",     "house", "that",     "stands", "near",
+                           "water", "and",     "warns", "ships", "which", "computer", "runs",   "several",
+                           "steps", "between", "two",   "lines", "Every", "document", "has",    "sections"};
+constexpr std::array code{"for (int i = 0; i < n; ++i)\n",
+                          "  if (value == nullptr)\n    return false;\n",
+                          "def update(self, key, value):\n",
+                          "        self.items[key] = value  # keep\n",
+                          "const auto found = table.find(\"name\");\n",
+                          "x = a[3] * 0.25 + b\n"};
 
 template <class List> std::string text_of(const List& parts, const char* between, std::size_t bytes) {
   std::mt19937 random(7);
@@ -53,7 +58,8 @@ void bench_text(const bench_settings& settings) {
   settings.emit(line);
 
   const tokenizer t = tokenizer::load(file);
-  for (const auto& [name, text] : {std::pair("English", text_of(words, " ", bytes)), std::pair("code", text_of(code, "", bytes))}) {
+  for (const auto& [name, text] :
+       {std::pair("English", text_of(words, " ", bytes)), std::pair("code", text_of(code, "", bytes))}) {
     std::vector<std::int32_t> ids;
     const double encode = best_seconds(runs, [&] { ids = t.encode(text, encode_mode::full); });
     line = line_of(settings, std::string("encode ") + name);

@@ -70,14 +70,16 @@ int run_batch(const batch_options& options) {
   file_handle output = open_output(options.output);
   check_distinct(input, output);
   const std::int64_t total = count_lines(options.input, input);
-  const finished_results kept = output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
+  const finished_results kept =
+      output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
   line_writer out(std::move(output));
   engine_session session(engine_settings);
 
   batch_run run(std::move(input), *session.engine, out, kept);
   progress_line progress("batch");
   const run_outcome outcome = run_requests(
-      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false, [&run](const generation_event& e) { return run.receive(e); },
+      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
+      [&run](const generation_event& e) { return run.receive(e); },
       [&] { progress.show(run.done(), total, fmt::format("results, {} failed,", run.failed_count())); });
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())

@@ -18,18 +18,20 @@ struct named_bench {
   void (*run)(const bench_settings&);
 };
 void bench_operations(const bench_settings& settings) {
-  bench_kernels(settings.engine.device, threads_of(settings.engine), settings.smoke ? "wq_a" : "", [&settings](const std::string& text) {
-    nlohmann::ordered_json line{{"bench", "kernels"}};
-    line.update(nlohmann::ordered_json::parse(text));
-    line.update(machine_facts());
-    if (settings.smoke)
-      line["smoke"] = true;
-    settings.emit(line);
-  });
+  bench_kernels(settings.engine.device, threads_of(settings.engine), settings.smoke ? "wq_a" : "",
+                [&settings](const std::string& text) {
+                  nlohmann::ordered_json line{{"bench", "kernels"}};
+                  line.update(nlohmann::ordered_json::parse(text));
+                  line.update(machine_facts());
+                  if (settings.smoke)
+                    line["smoke"] = true;
+                  settings.emit(line);
+                });
 }
 
-constexpr std::array benches{named_bench{"decode", bench_decode}, named_bench{"prefill", bench_prefill}, named_bench{"control", bench_control},
-                             named_bench{"tokenizer", bench_text}, named_bench{"kernels", bench_operations}};
+constexpr std::array benches{named_bench{"decode", bench_decode}, named_bench{"prefill", bench_prefill},
+                             named_bench{"control", bench_control}, named_bench{"tokenizer", bench_text},
+                             named_bench{"kernels", bench_operations}};
 
 } // namespace
 
@@ -63,7 +65,8 @@ int run_bench(const bench_options& options) {
     b.run(settings);
     return written ? exit_ok : exit_request_failed;
   }
-  throw config_error("command line", "NAME", options.name, "there is no benchmark of this name", "use one of: " + bench_names());
+  throw config_error("command line", "NAME", options.name, "there is no benchmark of this name",
+                     "use one of: " + bench_names());
 }
 
 } // namespace troupe

@@ -69,10 +69,16 @@ private:
         if (line.ends_with('\r'))
           line.pop_back();
         return true;
-      case line_reader::state::too_long: spdlog::error("the line is longer than 64 MiB and was left out"); continue;
-      case line_reader::state::failed: spdlog::error("{}", input_.failure()); return leave(exit_request_failed);
-      case line_reader::state::end: return leave(failed_ ? exit_request_failed : exit_ok);
-      case line_reader::state::waiting: session_.signals.wait(std::array{input_.fd()}, -1);
+      case line_reader::state::too_long:
+        spdlog::error("the line is longer than 64 MiB and was left out");
+        continue;
+      case line_reader::state::failed:
+        spdlog::error("{}", input_.failure());
+        return leave(exit_request_failed);
+      case line_reader::state::end:
+        return leave(failed_ ? exit_request_failed : exit_ok);
+      case line_reader::state::waiting:
+        session_.signals.wait(std::array{input_.fd()}, -1);
       }
     }
   }
@@ -82,9 +88,13 @@ private:
     if (!is_valid_utf8(text))
       spdlog::warn("the line holds bytes that are not UTF-8; each bad sequence counts as U+FFFD");
     turns_.push_back({plain_turn::role::user, text});
-    engine_request r{.request = {.id = {}, .prompt = {}, .prompt_ids = render_plain_turns(session_.engine->vocabulary(), tokens_, turns_, options_.think), .raw = true,
-                                 .logit_rows = {}},
-                     .params = options_.params};
+    engine_request r{
+        .request = {.id = {},
+                    .prompt = {},
+                    .prompt_ids = render_plain_turns(session_.engine->vocabulary(), tokens_, turns_, options_.think),
+                    .raw = true,
+                    .logit_rows = {}},
+        .params = options_.params};
     single_request source(std::move(r));
     std::optional<generation_result> end;
     const run_outcome outcome = run_requests(session_, source, 1, true, [&](const generation_event& e) {
@@ -102,7 +112,9 @@ private:
       spdlog::error("{}; the turn was left out, /reset starts anew", end->failure->message);
       return true;
     }
-    turns_.push_back({plain_turn::role::assistant, answer_without_reasoning(session_.engine->vocabulary(), tokens_, end->token_ids, end->text, options_.think)});
+    turns_.push_back(
+        {plain_turn::role::assistant,
+         answer_without_reasoning(session_.engine->vocabulary(), tokens_, end->token_ids, end->text, options_.think)});
     if (!print("\n"))
       return leave(exit_request_failed);
     return true;
@@ -136,7 +148,8 @@ int run_chat(const chat_options& options) {
   if (const status s = check_sampling_params(options.params); !s)
     throw config_error("command line", "", "", s.failure().message, "see troupe chat --help");
   if (options.params.n != 1)
-    throw config_error("command line", "--n", std::to_string(options.params.n), "a conversation has one answer a turn", "leave --n out");
+    throw config_error("command line", "--n", std::to_string(options.params.n), "a conversation has one answer a turn",
+                       "leave --n out");
   engine_session session(resolve_engine_options(options.engine, process_environment()));
   const result<turn_tokens> tokens = find_turn_tokens(session.engine->vocabulary());
   if (!tokens)

@@ -12,9 +12,12 @@ namespace {
 
 const char* type_text(engine_option::kind type) {
   switch (type) {
-  case engine_option::kind::number: return "a whole number";
-  case engine_option::kind::toggle: return "true or false";
-  case engine_option::kind::text: return "a text in quotes";
+  case engine_option::kind::number:
+    return "a whole number";
+  case engine_option::kind::toggle:
+    return "true or false";
+  case engine_option::kind::text:
+    return "a text in quotes";
   }
   return "";
 }
@@ -66,8 +69,8 @@ toml::table parsed(const std::string& path) {
   try {
     return toml::parse(text, path);
   } catch (const toml::parse_error& e) {
-    throw config_error(path, "line " + std::to_string(e.source().begin.line), "", std::string("this is not TOML: ") + std::string(e.description()),
-                       "correct the line");
+    throw config_error(path, "line " + std::to_string(e.source().begin.line), "",
+                       std::string("this is not TOML: ") + std::string(e.description()), "correct the line");
   }
 }
 
@@ -77,12 +80,14 @@ std::map<std::string, sourced_value> engine_values_of_file(const std::string& pa
   std::map<std::string, sourced_value> values;
   for (const auto& [key, node] : parsed(path)) {
     if (key.str() != "engine" || !node.is_table())
-      throw config_error(path, std::string(key.str()), shown(node), "the file may hold the table [engine] and nothing else",
+      throw config_error(path, std::string(key.str()), shown(node),
+                         "the file may hold the table [engine] and nothing else",
                          "move engine options under [engine] and remove this");
     for (const auto& [name, value] : *node.as_table()) {
       const engine_option* option = option_of(name.str());
       if (option == nullptr)
-        throw config_error(path, "engine." + std::string(name.str()), shown(value), "there is no engine option of this name",
+        throw config_error(path, "engine." + std::string(name.str()), shown(value),
+                           "there is no engine option of this name",
                            "keys are the engine flags of troupe generate --help with underscores, like max_num_seqs");
       values[option->name] = {path, "engine." + key_of(*option), value_text(path, *option, value)};
     }

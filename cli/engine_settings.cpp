@@ -17,17 +17,26 @@ constexpr std::array table{
     engine_option{"threads", kind::number, "N", nullptr, "compute threads (default 0: one for each core)"},
     engine_option{"max-num-seqs", kind::number, "N", nullptr, "running sequences per engine (default 64)"},
     engine_option{"max-num-batched-tokens", kind::number, "N", nullptr, "rows of one step per engine (default 512)"},
-    engine_option{"max-model-len", kind::number, "N", nullptr, "tokens of prompt and output (default 0: as the model allows)"},
-    engine_option{"chunked-prefill", kind::toggle, "", nullptr, "cut long prompts into the rows of several steps (default on)"},
-    engine_option{"async", kind::toggle, "", "DEEPINFER_ZERO_OVERHEAD_SCHEDULING", "plan a step while the one before it runs (only off)"},
-    engine_option{"nextn", kind::number, "K", "DEEPINFER_USE_NEXTN_DECODE", "drafted tokens per step (only 0: no speculation)"},
+    engine_option{"max-model-len", kind::number, "N", nullptr,
+                  "tokens of prompt and output (default 0: as the model allows)"},
+    engine_option{"chunked-prefill", kind::toggle, "", nullptr,
+                  "cut long prompts into the rows of several steps (default on)"},
+    engine_option{"async", kind::toggle, "", "DEEPINFER_ZERO_OVERHEAD_SCHEDULING",
+                  "plan a step while the one before it runs (only off)"},
+    engine_option{"nextn", kind::number, "K", "DEEPINFER_USE_NEXTN_DECODE",
+                  "drafted tokens per step (only 0: no speculation)"},
     engine_option{"verify", kind::text, "RULE", nullptr, "how drafts are accepted (only coupled)"},
-    engine_option{"varlen", kind::toggle, "", "DEEPINFER_ENABLE_MTP_VARLEN", "verification lengths by confidence (only off)"},
-    engine_option{"seed", kind::number, "S", nullptr, "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
-    engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "prefill truncation (only off)"},
-    engine_option{"yoco-keep", kind::number, "N", "DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "rows that truncation keeps (none while --yoco is off)"},
+    engine_option{"varlen", kind::toggle, "", "DEEPINFER_ENABLE_MTP_VARLEN",
+                  "verification lengths by confidence (only off)"},
+    engine_option{"seed", kind::number, "S", nullptr,
+                  "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
+    engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE",
+                  "prefill truncation (only off)"},
+    engine_option{"yoco-keep", kind::number, "N", "DEEPINFER_YOCO_PREFILL_KEEP_TOKENS",
+                  "rows that truncation keeps (none while --yoco is off)"},
     engine_option{"prefix-cache", kind::toggle, "", nullptr, "share the caches of equal prompt starts (only off)"},
-    engine_option{"kv-blocks", kind::number, "N", nullptr, "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
+    engine_option{"kv-blocks", kind::number, "N", nullptr,
+                  "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
     engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
     engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
     engine_option{"roundings", kind::text, "SET", nullptr, "serving (default), model or off: roundings of activations"},
@@ -72,18 +81,22 @@ void set_roundings(engine_options& o, const sourced_value& v) {
 // by name instead of being ignored.
 void check_fixed(const std::string& name, const sourced_value& v) {
   if (name == "nextn" && number_of(v, 0, 1024) != 0)
-    refuse(v, "every verification plan has length 0 in this version, so only 0 drafted tokens are supported", "use 0, or leave the option out");
+    refuse(v, "every verification plan has length 0 in this version, so only 0 drafted tokens are supported",
+           "use 0, or leave the option out");
   if (name == "verify" && v.value != "coupled")
-    refuse(v, "only coupled is supported: drafts are accepted by comparing tokens, never by chance", "use coupled, or leave the option out");
+    refuse(v, "only coupled is supported: drafts are accepted by comparing tokens, never by chance",
+           "use coupled, or leave the option out");
   if (name == "yoco" && v.value != "off")
     refuse(v, "only off is supported: this version computes every row of a prompt", "use off, or leave the option out");
   if (name == "yoco-keep")
     refuse(v, "this has no effect, because prefill truncation is off in this version", "leave the option out");
   const bool wanted = (name == "varlen" || name == "async" || name == "prefix-cache") && truth_of(v);
   if (name == "varlen" && wanted)
-    refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens", "leave the option out");
+    refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens",
+           "leave the option out");
   if (name == "async" && wanted)
-    refuse(v, "this has no effect: this version plans a step after the one before it has ended", "leave the option out");
+    refuse(v, "this has no effect: this version plans a step after the one before it has ended",
+           "leave the option out");
   if (name == "prefix-cache" && wanted)
     refuse(v, "this has no effect: this version computes every prompt from its start", "leave the option out");
 }
@@ -135,7 +148,9 @@ bool accepted_without_option(const std::string& name, const std::string& value) 
 
 } // namespace
 
-std::span<const engine_option> engine_option_table() { return table; }
+std::span<const engine_option> engine_option_table() {
+  return table;
+}
 
 environment_map process_environment() {
   environment_map all;
@@ -152,7 +167,8 @@ std::map<std::string, sourced_value> engine_values_of(const environment_map& env
   std::map<std::string, sourced_value> values;
   for (const auto& [name, value] : environment) {
     if (name == "TROUPE_MODEL")
-      values.try_emplace("model", sourced_value{"environment", name, value}); // DEEPINFER_HF_MODEL_DIR is more specific and comes first
+      values.try_emplace("model", sourced_value{"environment", name,
+                                                value}); // DEEPINFER_HF_MODEL_DIR is more specific and comes first
     if (!name.starts_with("DEEPINFER_"))
       continue;
     bool known = accepted_without_option(name, value);
@@ -194,7 +210,9 @@ std::string default_model_folder() {
   for (const fs::path& place : places)
     if (fs::exists(place / "config.json", ignored))
       return place.string();
-  throw config_error("", "--model", "", "no model was named and the embedded one is not at " + places[0].string() + " or " + places[2].string(),
+  throw config_error("", "--model", "",
+                     "no model was named and the embedded one is not at " + places[0].string() + " or " +
+                         places[2].string(),
                      "give --model DIR or set TROUPE_MODEL");
 }
 

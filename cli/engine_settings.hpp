@@ -12,7 +12,7 @@ namespace troupe {
 
 struct engine_option {
   enum class kind : std::uint8_t { text, number, toggle };
-  const char* name;        // flag without dashes, key of [engine]
+  const char* name; // flag without dashes, key of [engine]
   kind type;
   const char* value_name;  // in help
   const char* environment; // name of the environment variable; null if there is none
@@ -21,8 +21,8 @@ struct engine_option {
 
 std::span<const engine_option> engine_option_table();
 
-// A value with its place of origin, for messages: "command line" and "--ep", "environment" and "DEEPINFER_...", a file's
-// path and "engine.ep".
+// A value with its place of origin, for messages: "command line" and "--ep", "environment" and "DEEPINFER_...", a
+// file's path and "engine.ep".
 struct sourced_value {
   std::string source, key, value;
 };

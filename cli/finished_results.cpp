@@ -47,7 +47,8 @@ finished_results keep_finished_results(const file_handle& output) {
   while (end > 0 && ::pread(output.fd(), &last, 1, end - 1) == 1 && last != '\n')
     --end;
   const auto refuse = [&output](std::int64_t number) {
-    throw config_error(output.name(), "line " + std::to_string(number), "", "this is not a result line, so the file is not the output of a batch",
+    throw config_error(output.name(), "line " + std::to_string(number), "",
+                       "this is not a result line, so the file is not the output of a batch",
                        "name another output file, or remove this one");
   };
   finished_results kept;

@@ -13,7 +13,8 @@ namespace troupe {
 namespace {
 
 // What the embedded model can answer; shows without any argument that everything works.
-constexpr const char* demonstration = "<｜begin▁of▁sentence｜><｜User｜>What is the meaning of \"lighthouse\"?<｜Assistant｜></think>";
+constexpr const char* demonstration =
+    "<｜begin▁of▁sentence｜><｜User｜>What is the meaning of \"lighthouse\"?<｜Assistant｜></think>";
 
 std::string file_text(const std::string& path) {
   const file_handle file = open_input(path);
@@ -44,7 +45,8 @@ std::vector<generation_request> requests_of(const generate_options& options) {
   for (const std::string& path : options.prompt_files)
     add_text(file_text(path));
   for (const std::string& list : options.id_lists)
-    requests.push_back({.id = {}, .prompt = {}, .prompt_ids = parse_id_list("--ids", list), .raw = true, .logit_rows = {}});
+    requests.push_back(
+        {.id = {}, .prompt = {}, .prompt_ids = parse_id_list("--ids", list), .raw = true, .logit_rows = {}});
   if (requests.empty())
     requests.push_back({.id = {}, .prompt = demonstration, .prompt_ids = {}, .raw = true, .logit_rows = {}});
   for (std::size_t i = 0; i < requests.size(); ++i)
@@ -54,7 +56,8 @@ std::vector<generation_request> requests_of(const generate_options& options) {
 
 class list_source final : public request_source {
 public:
-  list_source(const std::vector<generation_request>& requests, const sampling_params& params) : requests_(requests), params_(params) {}
+  list_source(const std::vector<generation_request>& requests, const sampling_params& params)
+      : requests_(requests), params_(params) {}
   state next(engine_request& out) override {
     if (next_ == requests_.size())
       return state::end;
@@ -71,7 +74,8 @@ private:
 // Prints results in the order of prompts and outputs, whatever the order in which they end.
 class printer {
 public:
-  printer(bool json, bool streaming, std::size_t prompts, int outputs) : json_(json), streaming_(streaming), many_(prompts * outputs > 1), outputs_(outputs) {}
+  printer(bool json, bool streaming, std::size_t prompts, int outputs)
+      : json_(json), streaming_(streaming), many_(prompts * outputs > 1), outputs_(outputs) {}
 
   // False if standard output cannot be written.
   bool take(const generation_event& event) {
@@ -83,7 +87,8 @@ public:
     while (!ended_.empty() && ended_.begin()->first == next_) {
       const generation_result result = std::move(ended_.begin()->second);
       ended_.erase(ended_.begin());
-      next_ = result.failure || next_.second + 1 == outputs_ ? std::pair{next_.first + 1, 0} : std::pair{next_.first, next_.second + 1};
+      next_ = result.failure || next_.second + 1 == outputs_ ? std::pair{next_.first + 1, 0}
+                                                             : std::pair{next_.first, next_.second + 1};
       if (!show(result))
         return false;
     }
@@ -114,9 +119,10 @@ private:
       spdlog::error("prompt {}: {}", r.id, r.failure->message);
       return true;
     }
-    spdlog::debug("prompt {}: {} prompt tokens, {} output tokens, first after {:.1f} ms, all after {:.1f} ms", r.id, r.prompt_tokens, r.token_ids.size(),
-                  r.usage.ttft_ms, r.usage.total_ms);
-    const std::string head = many_ ? "--- prompt " + r.id + (outputs_ > 1 ? ", output " + std::to_string(r.index) : "") + "\n" : "";
+    spdlog::debug("prompt {}: {} prompt tokens, {} output tokens, first after {:.1f} ms, all after {:.1f} ms", r.id,
+                  r.prompt_tokens, r.token_ids.size(), r.usage.ttft_ms, r.usage.total_ms);
+    const std::string head =
+        many_ ? "--- prompt " + r.id + (outputs_ > 1 ? ", output " + std::to_string(r.index) : "") + "\n" : "";
     return print(head + (streaming_ ? "" : r.text) + "\n");
   }
 

@@ -28,7 +28,9 @@ interrupts::interrupts() {
     throw std::runtime_error("the system gave no descriptor for signals");
 }
 
-interrupts::~interrupts() { ::close(fd_); }
+interrupts::~interrupts() {
+  ::close(fd_);
+}
 
 int interrupts::count() {
   signalfd_siginfo info;

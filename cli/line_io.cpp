@@ -13,7 +13,9 @@ namespace troupe {
 
 namespace {
 
-std::string reason(int number) { return std::strerror(number); } // NOLINT(concurrency-mt-unsafe): called by the main thread
+std::string reason(int number) {
+  return std::strerror(number);
+} // NOLINT(concurrency-mt-unsafe): called by the main thread
 
 } // namespace
 
@@ -35,7 +37,8 @@ file_handle open_input(const std::string& path) {
     return {STDIN_FILENO, "standard input", false};
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
-    throw config_error(path, "", "", "the file cannot be read: " + reason(errno), "give an existing file, or - for standard input");
+    throw config_error(path, "", "", "the file cannot be read: " + reason(errno),
+                       "give an existing file, or - for standard input");
   file_handle file(fd, path, true);
   struct stat s {};
   if (::fstat(fd, &s) == 0 && S_ISDIR(s.st_mode))
@@ -48,7 +51,8 @@ file_handle open_output(const std::string& path) {
     return {STDOUT_FILENO, "standard output", false};
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0)
-    throw config_error(path, "", "", "the file cannot be written: " + reason(errno), "give a path that you may write, or - for standard output");
+    throw config_error(path, "", "", "the file cannot be written: " + reason(errno),
+                       "give a path that you may write, or - for standard output");
   file_handle file(fd, path, true);
   if (file.is_regular() && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw config_error(path, "", "", "another process is writing this file", "wait for it or name another file");
@@ -64,8 +68,10 @@ file_handle open_output_anew(const std::string& path, const file_handle& input) 
 }
 
 void check_distinct(const file_handle& input, const file_handle& output) {
-  struct stat a {}, b {};
-  if (::fstat(input.fd(), &a) == 0 && ::fstat(output.fd(), &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+  struct stat a {
+  }, b{};
+  if (::fstat(input.fd(), &a) == 0 && ::fstat(output.fd(), &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev &&
+      a.st_ino == b.st_ino)
     throw config_error(output.name(), "", "", "input and output are the same file", "name another output file");
 }
 
@@ -123,7 +129,8 @@ line_reader::state line_reader::next(std::string& line) {
 line_writer::line_writer(file_handle output) : output_(std::move(output)), regular_(output_.is_regular()) {}
 
 error line_writer::failure(const std::string& why) const {
-  return {"write_failed", output_.name() + ": writing failed: " + why + "; the lines that are already there are complete"};
+  return {"write_failed",
+          output_.name() + ": writing failed: " + why + "; the lines that are already there are complete"};
 }
 
 status line_writer::write_line(std::string line) {

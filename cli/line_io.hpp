@@ -25,8 +25,8 @@ private:
   bool owned_;
 };
 
-// "-" is standard input or output. All throw config_error. An output file is created if it does not exist, keeps what it
-// holds, and is locked against a second process until it is closed.
+// "-" is standard input or output. All throw config_error. An output file is created if it does not exist, keeps what
+// it holds, and is locked against a second process until it is closed.
 file_handle open_input(const std::string& path);
 file_handle open_output(const std::string& path);
 // The same, emptied. Refuses to empty the file that `input` reads.
@@ -41,8 +41,8 @@ public:
   explicit line_reader(file_handle input) : input_(std::move(input)) {}
 
   enum class state { line, too_long, waiting, end, failed };
-  // Never blocks: `waiting` means that poll(fd()) tells when to ask again. Sets line (without the line feed) for `line`.
-  // `too_long`: a line above max_line_bytes was skipped. `failed`: the system refused to read; see failure().
+  // Never blocks: `waiting` means that poll(fd()) tells when to ask again. Sets line (without the line feed) for
+  // `line`. `too_long`: a line above max_line_bytes was skipped. `failed`: the system refused to read; see failure().
   state next(std::string& line);
 
   int fd() const { return input_.fd(); }

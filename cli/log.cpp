@@ -16,7 +16,8 @@ std::string level_text(spdlog::level::level_enum level) {
 class text_formatter final : public spdlog::formatter {
 public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
-    const std::string head = message.level == spdlog::level::info ? "troupe: " : "troupe: " + level_text(message.level) + ": ";
+    const std::string head =
+        message.level == spdlog::level::info ? "troupe: " : "troupe: " + level_text(message.level) + ": ";
     out.append(head.data(), head.data() + head.size());
     out.append(message.payload.data(), message.payload.data() + message.payload.size());
     out.push_back('\n');

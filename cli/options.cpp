@@ -20,17 +20,22 @@ void add_engine_options(CLI::App& app, engine_flags& flags) {
       option = app.add_option_function<std::string>("--" + name, store, o.help)->type_name(o.value_name);
     option->group("Engine");
   }
-  app.add_option("--config", flags.config_file, "TOML file whose table [engine] holds engine options under their flag names")
+  app.add_option("--config", flags.config_file,
+                 "TOML file whose table [engine] holds engine options: flag names with underscores for dashes")
       ->type_name("FILE")
       ->group("Engine");
 }
 
 // Real parameters are read as binary64 and rounded once, like those of a request line.
 void add_real(CLI::App& app, const std::string& name, float& field, const std::string& help) {
-  app.add_option_function<double>(name, [&field](double v) { field = static_cast<float>(v); }, help)->type_name("X")->group("Sampling");
+  app.add_option_function<double>(
+         name, [&field](double v) { field = static_cast<float>(v); }, help)
+      ->type_name("X")
+      ->group("Sampling");
 }
 
-template <class T> CLI::Option* add_sampling(CLI::App& app, const std::string& name, T& field, const std::string& help) {
+template <class T>
+CLI::Option* add_sampling(CLI::App& app, const std::string& name, T& field, const std::string& help) {
   return app.add_option(name, field, help)->group("Sampling");
 }
 
@@ -38,22 +43,33 @@ void add_sampling_options(CLI::App& app, sampling_params& p) {
   add_real(app, "--temperature", p.temperature, "softmax temperature; 0 is the likeliest token (default 1)");
   add_real(app, "--top-p", p.top_p, "keep the likeliest tokens up to this mass (default 1: all)");
   add_sampling(app, "--top-k", p.top_k, "keep this many tokens (default -1: all)")->type_name("N");
-  add_real(app, "--min-p", p.min_p, "keep tokens with at least this share of the likeliest one's probability (default 0: all)");
-  add_sampling(app, "--max-tokens", p.max_tokens, "output tokens at most (default " + std::to_string(p.max_tokens) + ")")->type_name("N");
-  add_sampling(app, "--min-tokens", p.min_tokens, "output tokens before a stop may take effect (default 0)")->type_name("N");
-  add_sampling(app, "--stop", p.stop, "text that ends the output; may be repeated")->type_name("TEXT")->expected(1)->take_all();
+  add_real(app, "--min-p", p.min_p,
+           "keep tokens with at least this share of the likeliest one's probability (default 0: all)");
+  add_sampling(app, "--max-tokens", p.max_tokens,
+               "output tokens at most (default " + std::to_string(p.max_tokens) + ")")
+      ->type_name("N");
+  add_sampling(app, "--min-tokens", p.min_tokens, "output tokens before a stop may take effect (default 0)")
+      ->type_name("N");
+  add_sampling(app, "--stop", p.stop, "text that ends the output; may be repeated")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
   app.add_option_function<std::string>(
-         "--stop-token-ids", [&p](const std::string& text) { p.stop_token_ids = parse_id_list("--stop-token-ids", text); },
+         "--stop-token-ids",
+         [&p](const std::string& text) { p.stop_token_ids = parse_id_list("--stop-token-ids", text); },
          "token ids that end the output: 3,17")
       ->type_name("IDS")
       ->group("Sampling");
   app.add_flag("--ignore-eos", p.ignore_eos, "go on behind the end-of-sentence token")->group("Sampling");
   add_sampling(app, "--n", p.n, "outputs for each prompt (default 1)")->type_name("N");
-  app.add_flag("--logprobs,!--no-logprobs", p.logprobs, "log-probability of every output token in --json lines (default on)")
+  app.add_flag("--logprobs,!--no-logprobs", p.logprobs,
+               "log-probability of every output token in --json lines (default on)")
       ->group("Sampling");
-  add_sampling(app, "--top-logprobs", p.top_logprobs, "likeliest tokens to report at every output token (default 0)")->type_name("N");
+  add_sampling(app, "--top-logprobs", p.top_logprobs, "likeliest tokens to report at every output token (default 0)")
+      ->type_name("N");
   app.add_flag("--prompt-logprobs", p.prompt_logprobs, "log-probabilities of the prompt's tokens")->group("Sampling");
-  app.add_option_function<std::uint64_t>("--seq-seed", [&p](std::uint64_t v) { p.seq_seed = v; }, "seed of these requests (default: drawn)")
+  app.add_option_function<std::uint64_t>(
+         "--seq-seed", [&p](std::uint64_t v) { p.seq_seed = v; }, "seed of these requests (default: drawn)")
       ->type_name("SEED")
       ->group("Sampling");
   app.add_option_function<std::vector<std::string>>(
@@ -70,10 +86,26 @@ void add_sampling_options(CLI::App& app, sampling_params& p) {
 }
 
 void add_log_options(CLI::App& app, log_settings& log) {
-  app.add_flag_function("-v,--verbose", [&log](std::int64_t) { log.verbosity = 1; }, "more diagnostics")->group("Diagnostics");
-  app.add_flag_function("-q,--quiet", [&log](std::int64_t) { log.verbosity = -1; }, "errors only")->group("Diagnostics");
+  app.add_flag_function(
+         "-v,--verbose", [&log](std::int64_t) { log.verbosity = 1; }, "more diagnostics")
+      ->group("Diagnostics");
+  app.add_flag_function(
+         "-q,--quiet", [&log](std::int64_t) { log.verbosity = -1; }, "errors only")
+      ->group("Diagnostics");
   app.add_flag("--log-json", log.json, "diagnostics as JSON lines")->group("Diagnostics");
 }
+
+// Help without the parser's own marks behind negative forms.
+class help_formatter final : public CLI::Formatter {
+public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    constexpr std::string_view mark = "{false}";
+    if (const std::size_t at = name.find(mark); at != std::string::npos)
+      name.erase(at, mark.size());
+    return name;
+  }
+};
 
 // Usage errors are exit code 2; help and version print to standard output and are a success.
 int report(const CLI::App& app, const CLI::ParseError& e) {
@@ -91,7 +123,8 @@ std::vector<std::int32_t> parse_id_list(const std::string& key, const std::strin
     std::int32_t id = 0;
     const auto [next, fault] = std::from_chars(p, end, id);
     if (fault != std::errc() || id < 0 || (next != end && *next != ','))
-      throw config_error("command line", key, text, "this is not a list of token ids", "write numbers with commas between: 0,17,4");
+      throw config_error("command line", key, text, "this is not a list of token ids",
+                         "write numbers with commas between: 0,17,4");
     ids.push_back(id);
     if (next == end)
       return ids;
@@ -109,73 +142,97 @@ std::pair<std::int32_t, float> parse_logit_bias(const std::string& text) {
     if (fault == std::errc() && rest == end)
       return {id, static_cast<float>(bias)};
   }
-  throw config_error("command line", "--logit-bias", text, "this is not a token id and a number", "write for example --logit-bias 17=-2.5");
+  throw config_error("command line", "--logit-bias", text, "this is not a token id and a number",
+                     "write for example --logit-bias 17=-2.5");
 }
 
 command_line parse_command_line(int argc, char** argv) {
-  CLI::App app("Troupe: an LLM inference runtime whose parts are actors.\nExit codes: 0 success, 1 a request failed, 2 usage or "
-               "configuration error, 130 interrupted.",
-               "troupe");
+  CLI::App app(
+      "Troupe: an LLM inference runtime whose parts are actors.\nExit codes: 0 success, 1 a request failed, 2 usage or "
+      "configuration error, 130 interrupted.",
+      "troupe");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
+  app.formatter(std::make_shared<help_formatter>());
   app.require_subcommand(0, 1);
   app.failure_message(CLI::FailureMessage::simple);
 
   command_line line;
   generate_options generate;
   generate.params.max_tokens = default_generate_tokens;
-  CLI::App* generate_verb = app.add_subcommand("generate", "Complete prompts. Without a prompt: a demonstration with the embedded model.");
-  generate_verb->add_option("PROMPT", generate.prompts, "prompts; plain text gets the begin-of-sentence token in front");
-  generate_verb->add_option("--prompt-file", generate.prompt_files, "a file that holds one prompt (- is standard input); may be repeated")
+  CLI::App* generate_verb =
+      app.add_subcommand("generate", "Complete prompts. Without a prompt: a demonstration with the embedded model.");
+  generate_verb->add_option("PROMPT", generate.prompts,
+                            "prompts; plain text gets the begin-of-sentence token in front");
+  generate_verb
+      ->add_option("--prompt-file", generate.prompt_files,
+                   "a file that holds one prompt (- is standard input); may be repeated")
       ->type_name("FILE")
       ->expected(1)
       ->take_all();
-  generate_verb->add_option("--ids", generate.id_lists, "a prompt as token ids: 0,17,4; may be repeated")->type_name("IDS")->expected(1)->take_all();
-  generate_verb->add_flag("--raw", generate.raw, "use prompts as they are: control tokens by their spelling, nothing in front");
+  generate_verb->add_option("--ids", generate.id_lists, "a prompt as token ids: 0,17,4; may be repeated")
+      ->type_name("IDS")
+      ->expected(1)
+      ->take_all();
+  generate_verb->add_flag("--raw", generate.raw,
+                          "use prompts as they are: control tokens by their spelling, nothing in front");
   generate_verb->add_flag("--json", generate.json, "print result lines instead of text");
   add_sampling_options(*generate_verb, generate.params);
   add_engine_options(*generate_verb, generate.engine);
 
   chat_options chat;
   chat.params.max_tokens = default_chat_tokens;
-  CLI::App* chat_verb = app.add_subcommand("chat", "Talk to the model, one line a turn. /reset forgets the conversation, /exit ends it.");
+  CLI::App* chat_verb =
+      app.add_subcommand("chat", "Talk to the model, one line a turn. /reset forgets the conversation, /exit ends it.");
   chat_verb->add_option("--system", chat.system, "system message")->type_name("TEXT");
   chat_verb->add_flag("--think", chat.think, "let the model reason before it answers");
   add_sampling_options(*chat_verb, chat.params);
   add_engine_options(*chat_verb, chat.engine);
 
   batch_options batch;
-  CLI::App* batch_verb = app.add_subcommand(
-      "batch", "Run the requests of IN.jsonl, one JSON object a line, and append result lines to OUT.jsonl in the order in which they end.\n"
-               "Results that OUT already holds are kept and not computed again, so an interrupted batch is continued by the same command.");
+  CLI::App* batch_verb = app.add_subcommand("batch", "Run the requests of IN.jsonl, one JSON object a line, and append "
+                                                     "result lines to OUT.jsonl in the order in which they end.\n"
+                                                     "Results that OUT already holds are kept and not computed again, "
+                                                     "so an interrupted batch is continued by the same command.");
   batch_verb->add_option("IN", batch.input, "request lines (- is standard input)")->required()->type_name("IN.jsonl");
-  batch_verb->add_option("OUT", batch.output, "result lines (- is standard output)")->required()->type_name("OUT.jsonl");
+  batch_verb->add_option("OUT", batch.output, "result lines (- is standard output)")
+      ->required()
+      ->type_name("OUT.jsonl");
   add_engine_options(*batch_verb, batch.engine);
 
   score_options score;
   CLI::App* score_verb = app.add_subcommand(
-      "score", "Log-probabilities of the prompts of IN.jsonl. A line of OUT.jsonl: id, prompt_tokens, prompt_logprobs (entry j is that of\n"
-               "prompt token j+1), nll (the mean of the negated log-probabilities, in nats; null for a prompt of one token),\n"
-               "ppl (e to the power of nll), error. OUT.jsonl is written anew.");
+      "score",
+      "Log-probabilities of the prompts of IN.jsonl. A line of OUT.jsonl: id, prompt_tokens, prompt_logprobs (entry j "
+      "is that of\n"
+      "prompt token j+1), nll (the mean of the negated log-probabilities, in nats; null for a prompt of one token),\n"
+      "ppl (e to the power of nll), error. OUT.jsonl is written anew.");
   score_verb->add_option("IN", score.input, "request lines (- is standard input)")->required()->type_name("IN.jsonl");
   score_verb->add_option("OUT", score.output, "score lines (- is standard output)")->required()->type_name("OUT.jsonl");
-  score_verb->add_option("--logits", score.logits_file, "also write fp32 logits of each request's rows, as tensors <id>.logits")
+  score_verb
+      ->add_option("--logits", score.logits_file,
+                   "also write fp32 logits of each request's rows, as tensors <id>.logits")
       ->type_name("rows.safetensors");
-  score_verb->add_flag("--yoco-check", score.yoco_check, "compare the modes of prefill truncation");
+  score_verb->add_flag("--yoco-check", score.yoco_check, "compare the modes of prefill truncation (refused: this version has none)");
   add_engine_options(*score_verb, score.engine);
 
   tokenize_options tokenize;
   CLI::App* tokenize_verb = app.add_subcommand(
-      "tokenize", "Text to token ids, JSON line by JSON line: {id, text | bytes_hex} -> {id, ids}, with the full vocabulary and no\n"
+      "tokenize", "Text to token ids, JSON line by JSON line: {id, text | bytes_hex} -> {id, ids}, with the full "
+                  "vocabulary and no\n"
                   "begin-of-sentence token; --decode: {id, ids} -> {id, text, text_skip_special, steps, pending}.");
-  tokenize_verb->add_option("--tokenizer", tokenize.tokenizer_file, "tokenizer.json to use (default: the embedded model's)")->type_name("FILE");
+  tokenize_verb
+      ->add_option("--tokenizer", tokenize.tokenizer_file, "tokenizer.json to use (default: the embedded model's)")
+      ->type_name("FILE");
   tokenize_verb->add_flag("--decode", tokenize.decode, "ids to text");
   tokenize_verb->add_option("IN", tokenize.input, "input lines (default -: standard input)");
   tokenize_verb->add_option("OUT", tokenize.output, "output lines (default -: standard output)");
 
   bench_options bench;
-  CLI::App* bench_verb = app.add_subcommand("bench", "Measure: " + bench_names() + ". One JSON line for each case on standard output.");
+  CLI::App* bench_verb =
+      app.add_subcommand("bench", "Measure: " + bench_names() + ". One JSON line for each case on standard output.");
   bench_verb->add_option("NAME", bench.name, "what to measure")->required();
-  bench_verb->add_flag("--smoke", bench.smoke, "small sizes and few repetitions: shows that it runs, says nothing about speed");
+  bench_verb->add_flag("--smoke", bench.smoke,
+                       "small sizes and few repetitions: shows that it runs, says nothing about speed");
   bench_verb->add_option("--json", bench.json_file, "also write the lines to this file")->type_name("FILE");
   add_engine_options(*bench_verb, bench.engine);
 

@@ -61,7 +61,9 @@ struct bench_options {
 struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
-  std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, tokenize_options, bench_options> verb;
+  std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, tokenize_options,
+               bench_options>
+      verb;
 };
 
 // Prints help and usage errors itself.

@@ -10,15 +10,19 @@ namespace {
 std::string bar(std::int64_t done, std::int64_t total) {
   constexpr std::int64_t width = 24;
   const std::int64_t filled = done >= total ? width : done * width / total;
-  return "[" + std::string(static_cast<std::size_t>(filled), '#') + std::string(static_cast<std::size_t>(width - filled), '.') + "] ";
+  return "[" + std::string(static_cast<std::size_t>(filled), '#') +
+         std::string(static_cast<std::size_t>(width - filled), '.') + "] ";
 }
 
 } // namespace
 
 progress_line::progress_line(std::string title, bool enabled)
-    : title_(std::move(title)), enabled_(enabled && ::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
+    : title_(std::move(title)), enabled_(enabled && ::isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
 
-progress_line::~progress_line() { clear(); }
+progress_line::~progress_line() {
+  clear();
+}
 
 void progress_line::show(std::int64_t done, std::int64_t total, const std::string& note) {
   const auto now = std::chrono::steady_clock::now();

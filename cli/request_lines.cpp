@@ -14,7 +14,10 @@ result<std::vector<std::int32_t>> render(const tokenizer& vocabulary, const std:
     return tokens.failure();
   std::vector<plain_turn> turns;
   for (const chat_message& m : messages)
-    turns.push_back({m.role == "system" ? plain_turn::role::system : m.role == "user" ? plain_turn::role::user : plain_turn::role::assistant, m.content});
+    turns.push_back({m.role == "system" ? plain_turn::role::system
+                     : m.role == "user" ? plain_turn::role::user
+                                        : plain_turn::role::assistant,
+                     m.content});
   return render_plain_turns(vocabulary, *tokens, turns, false);
 }
 
@@ -40,12 +43,16 @@ result<engine_request> request_lines::request_of(const std::string& line, bad_li
   if (!parsed.id)
     return parsed.request.failure();
   if (!seen_.insert(id_key(*parsed.id)).second)
-    return error{"invalid_request", "id = " + json_quoted(*parsed.id) + " was used by an earlier line: every request needs its own id"};
+    return error{"invalid_request",
+                 "id = " + json_quoted(*parsed.id) + " was used by an earlier line: every request needs its own id"};
   bad.id = parsed.id;
   if (!parsed.request)
     return parsed.request.failure();
   json_request& r = *parsed.request;
-  engine_request out{.request = {.id = *parsed.id, .prompt = std::move(r.prompt), .prompt_ids = std::move(r.prompt_ids), .raw = false,
+  engine_request out{.request = {.id = *parsed.id,
+                                 .prompt = std::move(r.prompt),
+                                 .prompt_ids = std::move(r.prompt_ids),
+                                 .raw = false,
                                  .logit_rows = std::move(r.rows)},
                      .params = std::move(r.params)};
   if (r.messages) {
@@ -63,10 +70,16 @@ request_source::state request_lines::next(engine_request& out) {
     bad_line bad;
     result<engine_request> request = error{"line_too_long", "the line is longer than 64 MiB"};
     switch (in_.next(line)) {
-    case line_reader::state::waiting: return state::waiting;
-    case line_reader::state::end: return state::end;
-    case line_reader::state::failed: failed_ = true; return state::end;
-    case line_reader::state::too_long: bad.line = in_.line_number(); break;
+    case line_reader::state::waiting:
+      return state::waiting;
+    case line_reader::state::end:
+      return state::end;
+    case line_reader::state::failed:
+      failed_ = true;
+      return state::end;
+    case line_reader::state::too_long:
+      bad.line = in_.line_number();
+      break;
     case line_reader::state::line:
       if (line.find_first_not_of(" \t\r") == std::string::npos)
         continue;

@@ -1,5 +1,5 @@
-// Request lines of a JSONL file as a source of engine requests. Lines that cannot become a request are reported, each by
-// itself, and do not disturb the others.
+// Request lines of a JSONL file as a source of engine requests. Lines that cannot become a request are reported, each
+// by itself, and do not disturb the others.
 #pragma once
 #include "cli/line_io.hpp"
 #include "cli/requests.hpp"

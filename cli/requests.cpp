@@ -2,6 +2,7 @@
 #include "cli/progress.hpp"
 #include "cli/verbs.hpp"
 #include <array>
+#include <atomic>
 #include <future>
 #include <map>
 #include <mutex>
@@ -32,7 +33,8 @@ public:
       events_.push_back(event);
     }
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+    [[maybe_unused]] const ssize_t written =
+        ::write(fd_, &one, sizeof one); // can only fail when it is readable already
   }
 
   std::vector<generation_event> take() {
@@ -52,7 +54,8 @@ class runner {
 public:
   runner(LLM& engine, interrupts& signals, request_source& source, int window, bool streaming,
          const std::function<bool(const generation_event&)>& receive)
-      : engine_(engine), signals_(signals), source_(source), window_(window), streaming_(streaming), receive_(receive) {}
+      : engine_(engine), signals_(signals), source_(source), window_(window), streaming_(streaming), receive_(receive) {
+  }
 
   run_outcome run(const std::function<void()>& idle) {
     while (true) {
@@ -87,9 +90,14 @@ private:
     while (branches_ == 0 || branches_ < window_) {
       engine_request next;
       switch (source_.next(next)) {
-      case request_source::state::waiting: return false;
-      case request_source::state::end: ended_ = true; return true;
-      case request_source::state::ready: submit(next); break;
+      case request_source::state::waiting:
+        return false;
+      case request_source::state::end:
+        ended_ = true;
+        return true;
+      case request_source::state::ready:
+        submit(next);
+        break;
       }
       if (outcome_.stopped || signals_.count() > 0)
         return true;
@@ -160,11 +168,14 @@ private:
 
 engine_session::engine_session(const engine_options& options) {
   progress_line progress("loading " + options.model);
-  auto loading = std::async(std::launch::async, [&options] { return std::make_unique<LLM>(options); });
+  std::atomic<int> percent{0};
+  engine_options watched = options;
+  watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
+  auto loading = std::async(std::launch::async, [&watched] { return std::make_unique<LLM>(watched); });
   while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     if (signals.count() > 0)
       ::_exit(exit_interrupted);
-    progress.show(0, 0, "");
+    progress.show(percent, 100, "%,");
   }
   engine = loading.get();
   progress.clear();
@@ -177,7 +188,8 @@ engine_session::~engine_session() {
 }
 
 run_outcome run_requests(engine_session& session, request_source& source, int window, bool streaming,
-                         const std::function<bool(const generation_event&)>& receive, const std::function<void()>& idle) {
+                         const std::function<bool(const generation_event&)>& receive,
+                         const std::function<void()>& idle) {
   return runner(*session.engine, session.signals, source, window, streaming, receive).run(idle);
 }
 

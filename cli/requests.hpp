@@ -40,13 +40,16 @@ public:
 
 struct run_outcome {
   bool interrupted = false; // the first Ctrl-C: no new requests were taken
-  bool stopped = false;     // the second, or the receiver asked to stop: live requests were aborted, their ends not delivered
+  bool stopped =
+      false; // the second, or the receiver asked to stop: live requests were aborted, their ends not delivered
 };
 
-// `window`: branches in flight at most (one request always fits). `receive` gets every event of a branch in order, among
-// them exactly one end per branch; a request that the engine refuses gives one end with an error. Text events come only
-// with `streaming`. It returns false to stop everything. `idle` is called about ten times a second, for progress lines.
+// `window`: branches in flight at most (one request always fits). `receive` gets every event of a branch in order,
+// among them exactly one end per branch; a request that the engine refuses gives one end with an error. Text events
+// come only with `streaming`. It returns false to stop everything. `idle` is called about ten times a second, for
+// progress lines.
 run_outcome run_requests(engine_session& session, request_source& source, int window, bool streaming,
-                         const std::function<bool(const generation_event&)>& receive, const std::function<void()>& idle = {});
+                         const std::function<bool(const generation_event&)>& receive,
+                         const std::function<void()>& idle = {});
 
 } // namespace troupe

@@ -26,7 +26,8 @@ template <class T> std::string number(T v) {
 
 // The fields that --help names. The mean is taken in binary64, from the first token to the last.
 std::string score_line(const generation_result& r) {
-  std::string line = "{\"id\":" + json_quoted(r.id) + ",\"prompt_tokens\":" + std::to_string(r.prompt_tokens) + ",\"prompt_logprobs\":[";
+  std::string line = "{\"id\":" + json_quoted(r.id) + ",\"prompt_tokens\":" + std::to_string(r.prompt_tokens) +
+                     ",\"prompt_logprobs\":[";
   double sum = 0;
   for (std::size_t i = 0; i < r.prompt_logprobs.size(); ++i) {
     sum -= static_cast<double>(r.prompt_logprobs[i]);
@@ -88,7 +89,11 @@ public:
 protected:
   bool accept(engine_request& r) override {
     // Only the prompt matters: one token has to be drawn, by the cheapest rule.
-    r.params = sampling_params{.temperature = 0, .max_tokens = 1, .logprobs = false, .prompt_logprobs = true, .logprobs_mode = r.params.logprobs_mode};
+    r.params = sampling_params{.temperature = 0,
+                               .max_tokens = 1,
+                               .logprobs = false,
+                               .prompt_logprobs = true,
+                               .logprobs_mode = r.params.logprobs_mode};
     r.request.seed_from_id = true;
     if (!keep_logits_)
       r.request.logit_rows.clear();
@@ -119,8 +124,10 @@ private:
 
 int run_score(const score_options& options) {
   if (options.yoco_check)
-    throw config_error("command line", "--yoco-check", "", "there is nothing to compare: prefill truncation (mask, compact, exact) is not part of this version",
-                       "leave the option out");
+    throw config_error(
+        "command line", "--yoco-check", "",
+        "there is nothing to compare: prefill truncation (mask, compact, exact) is not part of this version",
+        "leave the option out");
   const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
   file_handle input = open_input(options.input);
   line_writer out(open_output_anew(options.output, input));
@@ -128,9 +135,9 @@ int run_score(const score_options& options) {
 
   score_run run(std::move(input), *session.engine, out, !options.logits_file.empty());
   progress_line progress("score");
-  const run_outcome outcome =
-      run_requests(session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
-                   [&run](const generation_event& e) { return run.receive(e); }, [&] { progress.show(run.done(), 0, "results,"); });
+  const run_outcome outcome = run_requests(
+      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
+      [&run](const generation_event& e) { return run.receive(e); }, [&] { progress.show(run.done(), 0, "results,"); });
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())
     spdlog::error("{}", run.reader().failure());

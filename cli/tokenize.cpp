@@ -52,12 +52,14 @@ result<json> encode_line(const tokenizer& t, const json& in) {
     return error{"invalid_request", "give either text or bytes_hex"};
   const json& value = in[has_text ? "text" : "bytes_hex"];
   if (!value.is_string())
-    return error{"invalid_request", std::string(has_text ? "text" : "bytes_hex") + " = " + value.dump() + ": this is not a string"};
+    return error{"invalid_request",
+                 std::string(has_text ? "text" : "bytes_hex") + " = " + value.dump() + ": this is not a string"};
   std::optional<std::string> bytes = value.get<std::string>();
   if (has_bytes)
     bytes = bytes_of_hex(*bytes);
   if (!bytes)
-    return error{"invalid_request", "bytes_hex = " + value.dump() + ": this is not an even number of hexadecimal digits"};
+    return error{"invalid_request",
+                 "bytes_hex = " + value.dump() + ": this is not an even number of hexadecimal digits"};
   return json{{"ids", t.encode(*bytes, encode_mode::full)}};
 }
 
@@ -85,7 +87,10 @@ result<json> decode_line(const tokenizer& t, const json& in) {
     const std::string text = decoder.push(id);
     steps.push_back(text.empty() ? json(nullptr) : json(text));
   }
-  return json{{"text", t.decode(*ids)}, {"text_skip_special", t.decode(*ids, true)}, {"steps", steps}, {"pending", decoder.pending()}};
+  return json{{"text", t.decode(*ids)},
+              {"text_skip_special", t.decode(*ids, true)},
+              {"steps", steps},
+              {"pending", decoder.pending()}};
 }
 
 json failed_line(const json& id, std::int64_t number, const error& e) {
@@ -119,7 +124,8 @@ json answer(const tokenizer& t, bool decode, const std::string& line, std::int64
 } // namespace
 
 int run_tokenize(const tokenize_options& options) {
-  const tokenizer t = tokenizer::load(options.tokenizer_file.empty() ? default_tokenizer_file() : options.tokenizer_file);
+  const tokenizer t =
+      tokenizer::load(options.tokenizer_file.empty() ? default_tokenizer_file() : options.tokenizer_file);
   line_reader in(open_input(options.input));
   line_writer out(open_output_anew(options.output, in.file()));
   int exit_code = exit_ok;
@@ -141,7 +147,9 @@ int run_tokenize(const tokenize_options& options) {
     case line_reader::state::too_long:
       answered = failed_line(nullptr, in.line_number(), {"line_too_long", "the line is longer than 64 MiB"});
       break;
-    case line_reader::state::failed: spdlog::error("{}", in.failure()); return exit_request_failed;
+    case line_reader::state::failed:
+      spdlog::error("{}", in.failure());
+      return exit_request_failed;
     case line_reader::state::end:
       if (const status s = out.finish(); !s) {
         spdlog::error("{}", s.failure().message);

@@ -6,9 +6,11 @@ namespace troupe {
 
 namespace {
 
-constexpr std::string_view high_effort = "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n";
+constexpr std::string_view high_effort =
+    "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n";
 
-// Collects ids; neighbouring texts are joined before they are encoded, because the tokenizer must see them as one stretch.
+// Collects ids; neighbouring texts are joined before they are encoded, because the tokenizer must see them as one
+// stretch.
 class prompt_builder {
 public:
   explicit prompt_builder(const tokenizer& t) : tokenizer_(t) {}
@@ -55,13 +57,15 @@ result<turn_tokens> find_turn_tokens(const tokenizer& vocabulary) {
   return tokens;
 }
 
-std::vector<std::int32_t> render_plain_turns(const tokenizer& vocabulary, const turn_tokens& tokens, std::span<const plain_turn> turns, bool think) {
+std::vector<std::int32_t> render_plain_turns(const tokenizer& vocabulary, const turn_tokens& tokens,
+                                             std::span<const plain_turn> turns, bool think) {
   using role = plain_turn::role;
   prompt_builder out(vocabulary);
   out.control(tokens.begin);
   // An empty system text leaves no trace, not even between two user texts.
   std::vector<plain_turn> kept;
-  std::ranges::copy_if(turns, std::back_inserter(kept), [](const plain_turn& t) { return t.from != role::system || !t.text.empty(); });
+  std::ranges::copy_if(turns, std::back_inserter(kept),
+                       [](const plain_turn& t) { return t.from != role::system || !t.text.empty(); });
   if (think || (!kept.empty() && kept.front().from == role::system))
     out.control(tokens.system);
   if (think)
@@ -94,8 +98,8 @@ std::vector<std::int32_t> render_plain_turns(const tokenizer& vocabulary, const 
   return out.finish();
 }
 
-std::string answer_without_reasoning(const tokenizer& vocabulary, const turn_tokens& tokens, std::span<const std::int32_t> ids,
-                                     const std::string& text, bool think) {
+std::string answer_without_reasoning(const tokenizer& vocabulary, const turn_tokens& tokens,
+                                     std::span<const std::int32_t> ids, const std::string& text, bool think) {
   if (!think)
     return text;
   const auto found = std::ranges::find(ids, tokens.end_of_think);

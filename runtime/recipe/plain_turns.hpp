@@ -23,13 +23,14 @@ struct turn_tokens {
 // Failure ("unsupported"): the vocabulary lacks one of them, so the model has no conversation form.
 result<turn_tokens> find_turn_tokens(const tokenizer& vocabulary);
 
-// Token ids of a prompt that asks the assistant for its next turn: with `think` it starts by reasoning, with high effort.
-// Texts are encoded plain: a control token spelled in them stays text.
-std::vector<std::int32_t> render_plain_turns(const tokenizer& vocabulary, const turn_tokens& tokens, std::span<const plain_turn> turns, bool think);
+// Token ids of a prompt that asks the assistant for its next turn: with `think` it starts by reasoning, with high
+// effort. Texts are encoded plain: a control token spelled in them stays text.
+std::vector<std::int32_t> render_plain_turns(const tokenizer& vocabulary, const turn_tokens& tokens,
+                                             std::span<const plain_turn> turns, bool think);
 
-// The part of an answer that stays in the conversation: what follows the end-of-thinking token, all of it if there is none
-// and the answer did not start by reasoning. `text` is the decoded answer, `ids` its tokens.
-std::string answer_without_reasoning(const tokenizer& vocabulary, const turn_tokens& tokens, std::span<const std::int32_t> ids,
-                                     const std::string& text, bool think);
+// The part of an answer that stays in the conversation: what follows the end-of-thinking token, all of it if there is
+// none and the answer did not start by reasoning. `text` is the decoded answer, `ids` its tokens.
+std::string answer_without_reasoning(const tokenizer& vocabulary, const turn_tokens& tokens,
+                                     std::span<const std::int32_t> ids, const std::string& text, bool think);
 
 } // namespace troupe

@@ -9,7 +9,8 @@ using namespace process_test;
 namespace {
 
 std::string request(const std::string& id, int tokens, const std::string& more = "") {
-  return "{\"id\": \"" + id + "\", \"prompt\": \"def " + id + "(\", \"params\": {\"max_tokens\": " + std::to_string(tokens) + more + "}}\n";
+  return "{\"id\": \"" + id + "\", \"prompt\": \"def " + id +
+         "(\", \"params\": {\"max_tokens\": " + std::to_string(tokens) + more + "}}\n";
 }
 
 // Result lines by (id, index) without usage, which is the only part that may differ between runs.
@@ -17,8 +18,9 @@ std::map<std::string, std::string> by_id(const std::string& text) {
   std::map<std::string, std::string> results;
   for (auto line : json_lines(text)) {
     line.erase("usage");
-    const std::string key = (line["id"].is_null() ? "line " + std::to_string(line["line"].get<int>()) : line["id"].get<std::string>()) + "/" +
-                            std::to_string(line["index"].get<int>());
+    const std::string key =
+        (line["id"].is_null() ? "line " + std::to_string(line["line"].get<int>()) : line["id"].get<std::string>()) +
+        "/" + std::to_string(line["index"].get<int>());
     BOOST_TEST(results.emplace(key, line.dump()).second, "answered twice: " + key);
   }
   return results;
@@ -29,21 +31,26 @@ std::map<std::string, std::string> by_id(const std::string& text) {
 BOOST_AUTO_TEST_SUITE(batch_verb)
 
 BOOST_AUTO_TEST_CASE(every_line_is_answered_once_and_bad_ones_fail_alone) {
-  const std::string input = request("a", 6) + request("b", 4, ", \"n\": 3, \"temperature\": 0.7") + "{not json}\n" + "\n" + request("a", 2) +
-                            "{\"messages\": [{\"role\": \"user\", \"content\": \"What is the meaning of \\\"lighthouse\\\"?\"}], \"params\": {\"temperature\": 0, \"max_tokens\": 40}}\n" +
-                            request("t", 3, ", \"top_k\": 0") + "{\"id\": \"e\", \"prompt\": \"\"}\n" + "{\"id\": \"k\", \"prompt\": \"x\", \"colour\": 1}\n" +
-                            "{\"id\": \"u\", \"prompt\": \"\xff\"}\n" + "{\"id\": \"l\", \"prompt_ids\": [0, 8192]}\n" + "{\"id\": \"w\", \"prompt\": 7}";
+  const std::string input =
+      request("a", 6) + request("b", 4, ", \"n\": 3, \"temperature\": 0.7") + "{not json}\n" + "\n" + request("a", 2) +
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"What is the meaning of \\\"lighthouse\\\"?\"}], \"params\": "
+      "{\"temperature\": 0, \"max_tokens\": 40}}\n" +
+      request("t", 3, ", \"top_k\": 0") + "{\"id\": \"e\", \"prompt\": \"\"}\n" +
+      "{\"id\": \"k\", \"prompt\": \"x\", \"colour\": 1}\n" + "{\"id\": \"u\", \"prompt\": \"\xff\"}\n" +
+      "{\"id\": \"l\", \"prompt_ids\": [0, 8192]}\n" + "{\"id\": \"w\", \"prompt\": 7}";
   const auto run = troupe_reading(input, {"batch", "-", "-"});
   BOOST_TEST(run.exit_code == 1);
   BOOST_TEST(run.err == "");
   std::map<std::string, nlohmann::json> lines;
   for (const auto& line : json_lines(run.out))
-    lines[(line["id"].is_null() ? "line " + line["line"].dump() : line["id"].get<std::string>()) + "/" + line["index"].dump()] = line;
+    lines[(line["id"].is_null() ? "line " + line["line"].dump() : line["id"].get<std::string>()) + "/" +
+          line["index"].dump()] = line;
   BOOST_TEST(lines.size() == 13u);
   BOOST_TEST(lines["a/0"]["token_ids"].size() == 6u);
   BOOST_TEST(lines["b/2"]["error"].is_null());
   BOOST_TEST(lines["b/0"]["token_ids"] != lines["b/1"]["token_ids"]);
-  BOOST_TEST(lines["6/0"]["text"] == "\"lighthouse\" is a noun that means: a thick-walled cylindrical body of water."); // line number as id
+  BOOST_TEST(lines["6/0"]["text"] ==
+             "\"lighthouse\" is a noun that means: a thick-walled cylindrical body of water."); // line number as id
   const auto message = [&](const std::string& key) { return lines[key]["error"]["message"].get<std::string>(); };
   BOOST_TEST(lines["line 3/0"]["error"]["code"] == "invalid_json");
   BOOST_TEST(contains(message("line 5/0"), "\"a\""));
@@ -60,7 +67,9 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_company) {
   for (int i = 0; i < 24; ++i)
     input += request("r" + std::to_string(i), 4 + i % 7, i % 2 == 0 ? ", \"temperature\": 0.8, \"top_p\": 0.9" : "");
   const auto together = by_id(troupe_reading(input, {"batch", "-", "-", "--max-num-seqs", "8"}).out);
-  const auto alone = by_id(troupe_reading(input, {"batch", "-", "-", "--max-num-seqs", "1", "--threads", "1", "--max-num-batched-tokens", "4"}).out);
+  const auto alone = by_id(troupe_reading(input, {"batch", "-", "-", "--max-num-seqs", "1", "--threads", "1",
+                                                  "--max-num-batched-tokens", "4"})
+                               .out);
   BOOST_TEST(together.size() == 24u);
   BOOST_TEST((together == alone));
 }
@@ -87,13 +96,15 @@ BOOST_AUTO_TEST_CASE(an_interrupted_batch_is_continued) {
   const auto expected = by_id(text);
 
   // Every cut of the file, in the middle of lines too, continues to the same results, and kept lines stay as they are.
-  for (const std::size_t keep : {std::size_t{0}, text.find('\n') + 1, text.size() / 3, text.size() / 2, text.size() - 1, text.size()}) {
+  for (const std::size_t keep :
+       {std::size_t{0}, text.find('\n') + 1, text.size() / 3, text.size() / 2, text.size() - 1, text.size()}) {
     test_support::write_text(out, text.substr(0, keep));
     const auto run = run_troupe({"batch", in, out});
     BOOST_TEST(run.exit_code == 1);
     const std::string after = test_support::read_text(out);
     BOOST_TEST((by_id(after) == expected));
-    const std::size_t complete = text.substr(0, keep).rfind('\n') == std::string::npos ? 0 : text.substr(0, keep).rfind('\n') + 1;
+    const std::size_t complete =
+        text.substr(0, keep).rfind('\n') == std::string::npos ? 0 : text.substr(0, keep).rfind('\n') + 1;
     BOOST_TEST(after.substr(0, complete) == text.substr(0, complete));
     BOOST_TEST(contains(run.err, "torn") == (complete != keep));
   }
@@ -201,7 +212,8 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_input) {
   {
     std::ofstream file(in);
     for (int i = 0; i < 20000; ++i)
-      file << "{\"id\": \"r" << i << "\", \"prompt\": \"" << std::string(2000, 'x') << "\", \"params\": {\"top_k\": 0}}\n"; // refused, 40 MB of input
+      file << "{\"id\": \"r" << i << "\", \"prompt\": \"" << std::string(2000, 'x')
+           << "\", \"params\": {\"top_k\": 0}}\n"; // refused, 40 MB of input
   }
   long peak_kb = 0;
   process_options options;

@@ -9,8 +9,10 @@ using namespace process_test;
 
 namespace {
 
-constexpr const char* lighthouse = "<｜begin▁of▁sentence｜><｜User｜>What is the meaning of \"lighthouse\"?<｜Assistant｜></think>";
-constexpr const char* lighthouse_answer = "\"lighthouse\" is a noun that means: a thick-walled cylindrical body of water.";
+constexpr const char* lighthouse =
+    "<｜begin▁of▁sentence｜><｜User｜>What is the meaning of \"lighthouse\"?<｜Assistant｜></think>";
+constexpr const char* lighthouse_answer =
+    "\"lighthouse\" is a noun that means: a thick-walled cylindrical body of water.";
 
 // Greedy tokens of the PyTorch reference for a case of tests/data/model/golden, up to the first near tie.
 std::vector<std::int32_t> golden_greedy(const std::string& test_case, std::size_t& clear) {
@@ -43,11 +45,14 @@ BOOST_AUTO_TEST_CASE(without_a_prompt_the_embedded_model_shows_itself) {
 }
 
 BOOST_AUTO_TEST_CASE(greedy_tokens_are_those_of_the_reference) {
-  for (const auto& [name, text] : {std::pair("chat_lighthouse", lighthouse),
-                                   std::pair("chat_json", "<｜begin▁of▁sentence｜><｜User｜>Describe \"river\" as JSON.<｜Assistant｜></think>")}) {
+  for (const auto& [name, text] :
+       {std::pair("chat_lighthouse", lighthouse),
+        std::pair("chat_json",
+                  "<｜begin▁of▁sentence｜><｜User｜>Describe \"river\" as JSON.<｜Assistant｜></think>")}) {
     std::size_t clear = 0;
     const auto expected = golden_greedy(name, clear);
-    const auto run = run_troupe({"generate", "--raw", text, "--temperature", "0", "--ignore-eos", "--max-tokens", "48", "--roundings", "off", "--json"});
+    const auto run = run_troupe({"generate", "--raw", text, "--temperature", "0", "--ignore-eos", "--max-tokens", "48",
+                                 "--roundings", "off", "--json"});
     BOOST_TEST(run.exit_code == 0);
     const auto ids = json_lines(run.out).at(0)["token_ids"].get<std::vector<std::int32_t>>();
     BOOST_REQUIRE(ids.size() == 48u);
@@ -58,7 +63,8 @@ BOOST_AUTO_TEST_CASE(greedy_tokens_are_those_of_the_reference) {
 }
 
 BOOST_AUTO_TEST_CASE(a_result_line_has_every_field) {
-  const auto run = run_troupe({"generate", "--raw", lighthouse, "--temperature", "0", "--json", "--top-logprobs", "2", "--prompt-logprobs", "--seq-seed", "42"});
+  const auto run = run_troupe({"generate", "--raw", lighthouse, "--temperature", "0", "--json", "--top-logprobs", "2",
+                               "--prompt-logprobs", "--seq-seed", "42"});
   const auto line = json_lines(run.out).at(0);
   BOOST_TEST(line["id"] == "0");
   BOOST_TEST(line["index"] == 0);
@@ -87,8 +93,8 @@ BOOST_AUTO_TEST_CASE(plain_text_gets_bos_and_raw_text_does_not) {
 BOOST_AUTO_TEST_CASE(prompts_come_from_arguments_files_and_ids_in_this_order) {
   const temporary_folder folder;
   test_support::write_text(folder / "prompt.txt", "def main():");
-  const auto run = run_troupe({"generate", "class A:", "--prompt-file", folder / "prompt.txt", "--ids", "0,300,301", "--max-tokens", "4", "--temperature", "0",
-                           "--json", "--n", "2"});
+  const auto run = run_troupe({"generate", "class A:", "--prompt-file", folder / "prompt.txt", "--ids", "0,300,301",
+                               "--max-tokens", "4", "--temperature", "0", "--json", "--n", "2"});
   BOOST_TEST(run.exit_code == 0);
   const auto lines = json_lines(run.out);
   BOOST_REQUIRE(lines.size() == 6u);
@@ -97,7 +103,9 @@ BOOST_AUTO_TEST_CASE(prompts_come_from_arguments_files_and_ids_in_this_order) {
     BOOST_TEST(lines[i]["index"] == static_cast<int>(i % 2));
   }
   BOOST_TEST(lines[4]["prompt_tokens"] == 3);
-  const auto alone = json_lines(run_troupe({"generate", "def main():", "--max-tokens", "4", "--temperature", "0", "--json"}).out).at(0);
+  const auto alone =
+      json_lines(run_troupe({"generate", "def main():", "--max-tokens", "4", "--temperature", "0", "--json"}).out)
+          .at(0);
   BOOST_TEST(lines[2]["token_ids"] == alone["token_ids"]);
 }
 
@@ -110,7 +118,8 @@ BOOST_AUTO_TEST_CASE(seeds_make_runs_equal_and_their_absence_does_not) {
   };
   const std::string first = tokens({"--seq-seed", "7"});
   BOOST_TEST(tokens({"--seq-seed", "7"}) == first);
-  BOOST_TEST(tokens({"--seq-seed", "7", "--engines", "2", "--ep", "2", "--threads", "1", "--no-chunked-prefill"}) == first);
+  BOOST_TEST(tokens({"--seq-seed", "7", "--engines", "2", "--ep", "2", "--threads", "1", "--no-chunked-prefill"}) ==
+             first);
   BOOST_TEST(tokens({"--seq-seed", "8"}) != first);
   BOOST_TEST(tokens({"--seed", "1"}) == tokens({"--seed", "1"}));
   BOOST_TEST(tokens({}) != tokens({}));
@@ -140,7 +149,8 @@ BOOST_AUTO_TEST_CASE(one_bad_prompt_leaves_the_others_alone) {
   std::string longest = "0";
   for (int i = 0; i < 100; ++i)
     longest += ",300";
-  const auto run = run_troupe({"generate", "--ids", "0,300", "--ids", longest, "--ids", "0,99999", "--max-tokens", "2", "--max-model-len", "64", "--json"});
+  const auto run = run_troupe({"generate", "--ids", "0,300", "--ids", longest, "--ids", "0,99999", "--max-tokens", "2",
+                               "--max-model-len", "64", "--json"});
   BOOST_TEST(run.exit_code == 1);
   const auto lines = json_lines(run.out);
   BOOST_REQUIRE(lines.size() == 3u);
@@ -162,10 +172,12 @@ BOOST_AUTO_TEST_CASE(empty_and_invalid_text_is_refused_with_a_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(parameters_out_of_range_are_usage_errors) {
-  for (const auto& [flag, value, key] : {std::tuple("--temperature", "-1", "temperature"), std::tuple("--top-p", "0", "top_p"), std::tuple("--top-k", "0", "top_k"),
-                                         std::tuple("--min-p", "2", "min_p"), std::tuple("--max-tokens", "0", "max_tokens"), std::tuple("--n", "0", "n = 0"),
-                                         std::tuple("--ids", "0,x", "--ids"), std::tuple("--logit-bias", "7", "--logit-bias"),
-                                         std::tuple("--stop-token-ids", "1;2", "--stop-token-ids"), std::tuple("--max-tokens", "many", "max-tokens")}) {
+  for (const auto& [flag, value, key] :
+       {std::tuple("--temperature", "-1", "temperature"), std::tuple("--top-p", "0", "top_p"),
+        std::tuple("--top-k", "0", "top_k"), std::tuple("--min-p", "2", "min_p"),
+        std::tuple("--max-tokens", "0", "max_tokens"), std::tuple("--n", "0", "n = 0"),
+        std::tuple("--ids", "0,x", "--ids"), std::tuple("--logit-bias", "7", "--logit-bias"),
+        std::tuple("--stop-token-ids", "1;2", "--stop-token-ids"), std::tuple("--max-tokens", "many", "max-tokens")}) {
     const auto run = run_troupe({"generate", "x", flag, value});
     BOOST_TEST(run.exit_code == 2, flag);
     BOOST_TEST(contains(run.err, key), run.err);
@@ -212,13 +224,15 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(chat_verb)
 
 BOOST_AUTO_TEST_CASE(piped_turns_are_answered_one_a_line) {
-  const auto run = troupe_reading("What is the meaning of \"lighthouse\"?\n\n/exit\nnever read\n", {"chat", "--temperature", "0"});
+  const auto run =
+      troupe_reading("What is the meaning of \"lighthouse\"?\n\n/exit\nnever read\n", {"chat", "--temperature", "0"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.out == std::string(lighthouse_answer) + "\n");
 }
 
 BOOST_AUTO_TEST_CASE(a_conversation_is_remembered_until_reset) {
-  // The model was trained on single questions; a second turn sees the first, so its prompt, and here its answer, differs.
+  // The model was trained on single questions; a second turn sees the first, so its prompt, and here its answer,
+  // differs.
   const std::string question = "Make a record: Ada, 36, from Lima.\n";
   const auto run = troupe_reading(question + question + "/reset\n" + question, {"chat", "--temperature", "0", "-v"});
   BOOST_TEST(run.exit_code == 0);
@@ -229,9 +243,10 @@ BOOST_AUTO_TEST_CASE(a_conversation_is_remembered_until_reset) {
   std::getline(lines, third);
   BOOST_TEST(!first.empty());
   BOOST_TEST(first == third);
-  const auto as_generated = run_troupe({"generate", "--raw", "--temperature", "0", "--json",
-                                    "<｜begin▁of▁sentence｜><｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>" + first +
-                                        "<｜end▁of▁sentence｜><｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>"});
+  const auto as_generated =
+      run_troupe({"generate", "--raw", "--temperature", "0", "--json",
+                  "<｜begin▁of▁sentence｜><｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>" + first +
+                      "<｜end▁of▁sentence｜><｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>"});
   BOOST_TEST(json_lines(as_generated.out).at(0)["text"] == second);
 }
 
@@ -239,7 +254,8 @@ BOOST_AUTO_TEST_CASE(a_conversation_that_is_too_long_goes_on_after_reset) {
   std::string words;
   for (int i = 0; i < 200; ++i)
     words += "word ";
-  const auto run = troupe_reading(words + "\n/reset\nWhat is 2 + 3?\n", {"chat", "--temperature", "0", "--max-model-len", "128"});
+  const auto run =
+      troupe_reading(words + "\n/reset\nWhat is 2 + 3?\n", {"chat", "--temperature", "0", "--max-model-len", "128"});
   BOOST_TEST(run.exit_code == 1);
   BOOST_TEST(contains(run.err, "/reset"));
   BOOST_TEST(std::count(run.out.begin(), run.out.end(), '\n') == 1);

@@ -24,10 +24,15 @@ BOOST_AUTO_TEST_CASE(log_probabilities_and_logits_are_those_of_the_reference) {
   const std::vector<std::string> cases{"chat_lighthouse", "code_130", "doc_257"};
   for (const std::string& name : cases) {
     const troupe::safetensors_file golden(data_file("model/golden/" + name + ".safetensors"));
-    input += nlohmann::json{{"id", name}, {"prompt_ids", i32_of(*golden.find("ids"))}, {"rows", i32_of(*golden.find("rows"))}}.dump() + "\n";
+    input += nlohmann::json{{"id", name},
+                            {"prompt_ids", i32_of(*golden.find("ids"))},
+                            {"rows", i32_of(*golden.find("rows"))}}
+                 .dump() +
+             "\n";
   }
   test_support::write_text(folder / "in.jsonl", input);
-  const auto run = run_troupe({"score", folder / "in.jsonl", folder / "out.jsonl", "--logits", folder / "rows.safetensors", "--roundings", "off"});
+  const auto run = run_troupe({"score", folder / "in.jsonl", folder / "out.jsonl", "--logits",
+                               folder / "rows.safetensors", "--roundings", "off"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.err == "");
 
@@ -47,7 +52,8 @@ BOOST_AUTO_TEST_CASE(log_probabilities_and_logits_are_those_of_the_reference) {
       sum -= got;
     }
     BOOST_TEST(worst < 4e-3);
-    BOOST_TEST(line["nll"].get<double>() == sum / static_cast<double>(expected.size()), boost::test_tools::tolerance(1e-6));
+    BOOST_TEST(line["nll"].get<double>() == sum / static_cast<double>(expected.size()),
+               boost::test_tools::tolerance(1e-6));
     BOOST_TEST(line["ppl"].get<double>() == std::exp(line["nll"].get<double>()), boost::test_tools::tolerance(1e-9));
 
     const troupe::host_tensor* rows = logits.find(name + ".logits");
@@ -64,7 +70,8 @@ BOOST_AUTO_TEST_CASE(log_probabilities_and_logits_are_those_of_the_reference) {
 
 BOOST_AUTO_TEST_CASE(params_do_not_change_the_score) {
   const std::string plain = "{\"id\": \"a\", \"prompt\": \"def main():\"}\n";
-  const std::string odd = "{\"id\": \"a\", \"prompt\": \"def main():\", \"params\": {\"temperature\": 3, \"n\": 4, \"max_tokens\": 500, \"stop\": \"x\"}}\n";
+  const std::string odd = "{\"id\": \"a\", \"prompt\": \"def main():\", \"params\": {\"temperature\": 3, \"n\": 4, "
+                          "\"max_tokens\": 500, \"stop\": \"x\"}}\n";
   const auto first = troupe_reading(plain, {"score", "-", "-"});
   BOOST_TEST(first.exit_code == 0);
   BOOST_TEST(json_lines(first.out).size() == 1u);
@@ -72,7 +79,9 @@ BOOST_AUTO_TEST_CASE(params_do_not_change_the_score) {
 }
 
 BOOST_AUTO_TEST_CASE(a_prompt_of_one_token_has_no_perplexity_and_bad_lines_fail_alone) {
-  const auto run = troupe_reading("{\"id\": \"one\", \"prompt_ids\": [0]}\nnonsense\n{\"id\": \"r\", \"prompt\": \"ab\", \"rows\": [100]}\n", {"score", "-", "-", "--logits", "/dev/null/x"});
+  const auto run = troupe_reading(
+      "{\"id\": \"one\", \"prompt_ids\": [0]}\nnonsense\n{\"id\": \"r\", \"prompt\": \"ab\", \"rows\": [100]}\n",
+      {"score", "-", "-", "--logits", "/dev/null/x"});
   BOOST_TEST(run.exit_code == 1);
   std::map<std::string, nlohmann::json> lines;
   for (const auto& line : json_lines(run.out))

@@ -5,7 +5,8 @@ using namespace process_test;
 
 namespace {
 
-finished_process generate_with(const std::vector<std::string>& more, const std::map<std::string, std::string>& environment = {}) {
+finished_process generate_with(const std::vector<std::string>& more,
+                               const std::map<std::string, std::string>& environment = {}) {
   std::vector<std::string> arguments{"generate", "--ids", "0,300", "--max-tokens", "1", "-v"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   process_options options;
@@ -43,8 +44,9 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
 }
 
 BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
-  const auto run = generate_with({"--yoco", "off", "--nextn", "0", "--verify", "coupled", "--no-varlen", "--no-async", "--no-prefix-cache", "--device", "reference",
-                                  "--max-num-seqs", "2", "--kv-blocks", "9", "--max-model-len", "512", "--seed", "18446744073709551615"});
+  const auto run = generate_with({"--yoco", "off", "--nextn", "0", "--verify", "coupled", "--no-varlen", "--no-async",
+                                  "--no-prefix-cache", "--device", "reference", "--max-num-seqs", "2", "--kv-blocks",
+                                  "9", "--max-model-len", "512", "--seed", "18446744073709551615"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(contains(run.err, "reference"));
 }
@@ -57,9 +59,11 @@ BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error
   refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"DEEPINFER_ENABLE_MTP_VARLEN"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
   refused(generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", "1"}}), {"DEEPINFER_ZERO_OVERHEAD_SCHEDULING"});
-  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}}), {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE = mask"});
+  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}}),
+          {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE = mask"});
   refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "140"}}), {"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS"});
-  refused(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "32"}}), {"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS = 32"});
+  refused(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "32"}}),
+          {"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS = 32"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "0"}}).exit_code == 0);
   refused(generate_with({}, {{"DEEPINFER_NCCL_NUM_SMS", "32"}}), {"DEEPINFER_NCCL_NUM_SMS = 32", "no effect"});
   refused(generate_with({}, {{"DEEPINFER_HF_MODEL_DIR", "/nonexistent/a"}}), {"/nonexistent/a"});
@@ -69,18 +73,25 @@ BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error
 BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
   const temporary_folder folder;
   const std::string file = folder / "engine.toml";
-  test_support::write_text(file, "[engine]\ndevice = \"reference\"\nmax_num_seqs = 3\nchunked_prefill = true\nmodel = \"/nonexistent/c\"\n");
+  test_support::write_text(
+      file, "[engine]\ndevice = \"reference\"\nmax_num_seqs = 3\nchunked_prefill = true\nmodel = \"/nonexistent/c\"\n");
   refused(generate_with({"--config", file}), {"/nonexistent/c"});
   refused(generate_with({"--config", file}, {{"TROUPE_MODEL", "/nonexistent/d"}}), {"/nonexistent/d"});
   const auto run = generate_with({"--config", file, "--model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(contains(run.err, "reference"));
-  BOOST_TEST(contains(generate_with({"--config", file, "--model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41", "--device", "cpu"}).err, "cpu ("));
+  BOOST_TEST(contains(generate_with({"--config", file, "--model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41",
+                                     "--device", "cpu"})
+                          .err,
+                      "cpu ("));
 
-  for (const auto& [text, named] : {std::pair("[engine]\nspeed = 3\n", "engine.speed = 3"), std::pair("[engine]\nmax_num_seqs = \"3\"\n", "engine.max_num_seqs = "),
-                                    std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"), std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
-                                    std::pair("[engine]\nyoco = \"exact\"\n", "engine.yoco = exact"), std::pair("[cluster]\nname = \"x\"\n", "cluster"),
-                                    std::pair("[engine\n", "line 1")}) {
+  for (const auto& [text, named] :
+       {std::pair("[engine]\nspeed = 3\n", "engine.speed = 3"),
+        std::pair("[engine]\nmax_num_seqs = \"3\"\n", "engine.max_num_seqs = "),
+        std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"),
+        std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
+        std::pair("[engine]\nyoco = \"exact\"\n", "engine.yoco = exact"),
+        std::pair("[cluster]\nname = \"x\"\n", "cluster"), std::pair("[engine\n", "line 1")}) {
     test_support::write_text(file, text);
     refused(generate_with({"--config", file}), {file, named});
   }

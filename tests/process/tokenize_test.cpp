@@ -8,7 +8,8 @@ BOOST_AUTO_TEST_SUITE(tokenize_verb)
 BOOST_AUTO_TEST_CASE(golden_texts_become_golden_ids) {
   const temporary_folder folder;
   const std::string out = folder / "ids.jsonl";
-  const auto run = run_troupe({"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), data_file("tokenizer/encode.jsonl"), out});
+  const auto run = run_troupe(
+      {"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), data_file("tokenizer/encode.jsonl"), out});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.err == "");
   const auto expected = json_lines(test_support::read_text(data_file("tokenizer/encode.jsonl")));
@@ -22,7 +23,8 @@ BOOST_AUTO_TEST_CASE(golden_texts_become_golden_ids) {
 
 BOOST_AUTO_TEST_CASE(golden_ids_become_golden_text_step_by_step) {
   const std::string input = test_support::read_text(data_file("tokenizer/decode_stream.jsonl"));
-  const auto run = troupe_reading(input, {"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), "--decode"});
+  const auto run =
+      troupe_reading(input, {"tokenize", "--tokenizer", data_file("tokenizer/tokenizer.json"), "--decode"});
   BOOST_TEST(run.exit_code == 0);
   const auto expected = json_lines(input);
   const auto got = json_lines(run.out);
@@ -46,7 +48,8 @@ BOOST_AUTO_TEST_CASE(golden_ids_become_golden_text_step_by_step) {
 }
 
 BOOST_AUTO_TEST_CASE(bad_lines_fail_alone) {
-  const auto run = troupe_reading("{\"id\": 1, \"text\": \"a\"}\nnot json\n\n{\"id\": \"x\"}\n{\"id\": 2, \"bytes_hex\": \"6g\"}\n[1]\n{\"id\": 3, \"bytes_hex\": \"61ff\"}",
+  const auto run = troupe_reading("{\"id\": 1, \"text\": \"a\"}\nnot json\n\n{\"id\": \"x\"}\n{\"id\": 2, "
+                                  "\"bytes_hex\": \"6g\"}\n[1]\n{\"id\": 3, \"bytes_hex\": \"61ff\"}",
                                   {"tokenize"});
   BOOST_TEST(run.exit_code == 1);
   const auto lines = json_lines(run.out);
@@ -74,7 +77,8 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error) {
 BOOST_AUTO_TEST_CASE(files_that_cannot_be_used_are_named) {
   const auto missing = run_troupe({"tokenize", "/nonexistent/in.jsonl"});
   BOOST_TEST(missing.exit_code == 2);
-  BOOST_TEST(contains(missing.err, "/nonexistent/in.jsonl: the file cannot be read: No such file or directory; give an existing file"));
+  BOOST_TEST(contains(
+      missing.err, "/nonexistent/in.jsonl: the file cannot be read: No such file or directory; give an existing file"));
   const temporary_folder folder;
   test_support::write_text(folder / "t.json", "{\"model\": 3}");
   const auto damaged = run_troupe({"tokenize", "--tokenizer", folder / "t.json"});
@@ -107,7 +111,8 @@ BOOST_AUTO_TEST_CASE(help_and_version_are_a_success) {
 }
 
 BOOST_AUTO_TEST_CASE(usage_errors_are_2_and_on_standard_error) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"nonsense"}, {"tokenize", "--nonsense"}, {"tokenize", "a", "b", "c"}}) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"nonsense"}, {"tokenize", "--nonsense"}, {"tokenize", "a", "b", "c"}}) {
     const auto run = run_troupe(arguments);
     BOOST_TEST(run.exit_code == 2);
     BOOST_TEST(run.out == "");

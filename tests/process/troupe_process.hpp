@@ -28,7 +28,11 @@ inline std::vector<nlohmann::json> json_lines(const std::string& text) {
   return lines;
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-inline std::string data_file(const std::string& name) { return std::string(TROUPE_TEST_DATA) + "/" + name; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+inline std::string data_file(const std::string& name) {
+  return std::string(TROUPE_TEST_DATA) + "/" + name;
+}
 
 } // namespace process_test

@@ -29,13 +29,15 @@ struct process_options {
   std::string input{};                              // whole standard input
   std::map<std::string, std::string> environment{}; // added
   std::string stdout_path{};                        // instead of a pipe
-  // Called with the process id and everything on standard output and error so far, whenever more has come or 20 ms passed.
+  // Called with the process id and everything on standard output and error so far, whenever more has come or 20 ms
+  // passed.
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch{};
   bool keep_input_open = false;
   std::chrono::seconds limit{120};
 };
 
-inline finished_process run_process(const std::string& program, const std::vector<std::string>& arguments, const process_options& options = {}) {
+inline finished_process run_process(const std::string& program, const std::vector<std::string>& arguments,
+                                    const process_options& options = {}) {
   int in[2], out[2], err[2];
   if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0)
     throw std::runtime_error("no pipes");
@@ -129,6 +131,8 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-inline void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 } // namespace test_support

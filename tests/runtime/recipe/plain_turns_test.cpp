@@ -14,7 +14,9 @@ const tokenizer& released() {
 }
 
 plain_turn::role role_of(const std::string& name) {
-  return name == "system" ? plain_turn::role::system : name == "user" ? plain_turn::role::user : plain_turn::role::assistant;
+  return name == "system" ? plain_turn::role::system
+         : name == "user" ? plain_turn::role::user
+                          : plain_turn::role::assistant;
 }
 
 } // namespace
