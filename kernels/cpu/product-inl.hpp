@@ -152,7 +152,9 @@ HWY_INLINE void product_block(const panel_place& place, std::int64_t origin, std
 
 // Panels in flight with R rows: as many accumulators as the registers hold beside words and scales.
 constexpr int panels_with(int rows) {
-#if HWY_TARGET == HWY_AVX3
+#if TROUPE_SMALL_BLOCKS
+  return rows == 1 ? 2 : 1;
+#elif HWY_TARGET == HWY_AVX3
   return rows == 8 ? 2 : rows == 1 ? 8 : 4;
 #elif HWY_TARGET == HWY_AVX2
   return rows == 4 ? 1 : rows == 2 ? 2 : 4;
@@ -162,19 +164,19 @@ constexpr int panels_with(int rows) {
   return 1 + 0 * rows;
 #endif
 }
-#if HWY_TARGET == HWY_AVX3
+#if TROUPE_SMALL_BLOCKS
+constexpr int most_rows = 2;
+constexpr int decoded_panels = 2; // decoded together for several rows
+#elif HWY_TARGET == HWY_AVX3
 constexpr int most_rows = 8;
+constexpr int decoded_panels = 8;
 #elif HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
 constexpr int most_rows = 4;
+constexpr int decoded_panels = 4;
 #else
 constexpr int most_rows = 1;
+constexpr int decoded_panels = 1;
 #endif
-constexpr int row_block(int rows) { // largest block of the kernels that fits
-  int r = most_rows;
-  while (r > rows)
-    r /= 2;
-  return r;
-}
 
 // Outputs [first, last) of rows [0, rows): output o of row r goes to out[r][o - out_origin]; nothing else is written.
 struct product_job {
@@ -266,9 +268,7 @@ template <class Format, int R = most_rows> void product_of_few(const product_job
     product_of_few<Format, R / 2>(job, row);
 }
 
-// Panels and inputs decoded together: they stay in the first-level cache, and memory is read as one stream.
-constexpr int decoded_panels = most_rows > 1 ? 8 : 1;
-constexpr std::int64_t decoded_inputs = 64;
+constexpr std::int64_t decoded_inputs = 64; // with decoded_panels: what stays in the first-level cache
 
 // Inputs [k0, k1) of NP panels as fp32 [k1-k0][NP*16]; k0 is a multiple of 32. The last word may run past k1: `to` must
 // have room for it.
