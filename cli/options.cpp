@@ -212,7 +212,8 @@ command_line parse_command_line(int argc, char** argv) {
       ->add_option("--logits", score.logits_file,
                    "also write fp32 logits of each request's rows, as tensors <id>.logits")
       ->type_name("rows.safetensors");
-  score_verb->add_flag("--yoco-check", score.yoco_check, "compare the modes of prefill truncation (refused: this version has none)");
+  score_verb->add_flag("--yoco-check", score.yoco_check,
+                       "compare the modes of prefill truncation (refused: this version has none)");
   add_engine_options(*score_verb, score.engine);
 
   tokenize_options tokenize;
