@@ -1,7 +1,6 @@
 #include "kernels/reference/sample.hpp"
 
 #include "runtime/base/check.hpp"
-#include "runtime/base/noise.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -21,28 +20,25 @@ namespace troupe {
 
 namespace {
 
-__extension__ typedef unsigned __int128 u128;
+using plain::distribution;
+using plain::id_of;
+using plain::key_of;
+using plain::row_extent;
+using plain::sample_view;
 
 constexpr float minus_inf = -std::numeric_limits<float>::infinity();
-constexpr float lowest_logprob = -9999.0f;
-constexpr std::uint64_t full_mass = std::uint64_t{1} << mass_bits;
-constexpr std::size_t block = 64; // constant trip count: the compiler vectorises without a remainder loop
+constexpr std::int64_t block = 64; // constant trip count: the compiler vectorises without a remainder loop
 
-struct row_extent {
-  float max = minus_inf;
-  bool unusable = false; // a NaN or +inf somewhere
-};
-
-TROUPE_CLONES row_extent extent_of(const float* x, std::size_t n) {
+TROUPE_CLONES row_extent extent_of(const float* x, std::int64_t n) {
   float lane[block];
   std::uint32_t bad[block];
-  for (std::size_t j = 0; j < block; ++j) {
+  for (std::int64_t j = 0; j < block; ++j) {
     lane[j] = minus_inf;
     bad[j] = 0;
   }
-  std::size_t i = 0;
+  std::int64_t i = 0;
   for (; i + block <= n; i += block)
-    for (std::size_t j = 0; j < block; ++j) {
+    for (std::int64_t j = 0; j < block; ++j) {
       lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
       bad[j] |= x[i + j] <= std::numeric_limits<float>::max() ? 0u : 1u;
     }
@@ -50,8 +46,8 @@ TROUPE_CLONES row_extent extent_of(const float* x, std::size_t n) {
     lane[0] = x[i] > lane[0] ? x[i] : lane[0];
     bad[0] |= x[i] <= std::numeric_limits<float>::max() ? 0u : 1u;
   }
-  row_extent e;
-  for (std::size_t j = 0; j < block; ++j) {
+  row_extent e{minus_inf, false};
+  for (std::int64_t j = 0; j < block; ++j) {
     e.max = lane[j] > e.max ? lane[j] : e.max;
     e.unusable |= bad[j] != 0;
   }
@@ -59,81 +55,17 @@ TROUPE_CLONES row_extent extent_of(const float* x, std::size_t n) {
 }
 
 // Sum of MASS(x_i / t - top): integers, so the order does not matter.
-TROUPE_CLONES std::uint64_t mass_of(const float* x, std::size_t n, double t, double top) {
+TROUPE_CLONES std::uint64_t mass_of(const float* x, std::int64_t n, double t, double top) {
   std::uint64_t sum[block] = {};
-  std::size_t i = 0;
+  std::int64_t i = 0;
   for (; i + block <= n; i += block)
-    for (std::size_t j = 0; j < block; ++j)
+    for (std::int64_t j = 0; j < block; ++j)
       sum[j] += exact_mass(static_cast<double>(x[i + j]) / t - top);
   for (; i < n; ++i)
     sum[0] += exact_mass(static_cast<double>(x[i]) / t - top);
-  for (std::size_t j = 1; j < block; ++j)
+  for (std::int64_t j = 1; j < block; ++j)
     sum[0] += sum[j];
   return sum[0];
-}
-
-// Ascending keys = larger value first (-0 equals +0), then smaller id.
-std::uint64_t key_of(float v, std::size_t id) {
-  const std::uint32_t b = std::bit_cast<std::uint32_t>(v + 0.0f); // -0 becomes +0
-  const std::uint32_t ascending = (b >> 31) != 0 ? ~b : b | 0x80000000u;
-  return std::uint64_t{~ascending} << 32 | id;
-}
-std::size_t id_of(std::uint64_t key) {
-  return static_cast<std::size_t>(key & 0xffffffffu);
-}
-
-// Steps 1 and 2 on a copy of the row.
-void bias_and_mask(const sample_args& a, std::span<float> x) {
-  std::copy(a.logits.begin(), a.logits.end(), x.begin());
-  const auto inside = [&](std::int32_t id) { return id >= 0 && static_cast<std::size_t>(id) < x.size(); };
-  for (const auto& [id, bias] : a.logit_bias)
-    if (inside(id))
-      x[static_cast<std::size_t>(id)] += bias;
-  for (const std::int32_t id : a.blacklist)
-    if (inside(id))
-      x[static_cast<std::size_t>(id)] = minus_inf;
-  if (!a.mask.empty())
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if ((a.mask[i / 32] >> (i % 32) & 1u) == 0)
-        x[i] = minus_inf;
-}
-
-// A row after step 3: what log-probabilities and draws are made of.
-struct distribution {
-  const float* x = nullptr;
-  std::size_t n = 0;
-  double t = 1;                               // divisor
-  double top = 0;                             // largest z
-  double ln_mass = 0;                         // LN of the kept mass / 2^44
-  std::uint64_t last_key = ~std::uint64_t{0}; // of the last kept id
-
-  double z(std::size_t i) const { return static_cast<double>(x[i]) / t; }
-  bool kept(std::size_t i) const { return x[i] > minus_inf && key_of(x[i], i) <= last_key; }
-  float logprob(std::size_t i) const {
-    if (!kept(i))
-      return lowest_logprob;
-    const float lp = static_cast<float>((z(i) - top) - ln_mass);
-    return lp < lowest_logprob ? lowest_logprob : lp;
-  }
-};
-
-double ln_of_mass(std::uint64_t mass) {
-  return exact_ln(static_cast<double>(mass) * 0x1p-44);
-}
-
-std::size_t argmax(const float* x, std::size_t n, float max) {
-  for (std::size_t i = 0; i < n; ++i)
-    if (x[i] == max)
-      return i;
-  return 0;
-}
-
-// The model's own distribution: T = 1, before bias and masks.
-distribution raw_distribution(std::span<const float> logits, float max) {
-  distribution d{logits.data(), logits.size()};
-  d.top = static_cast<double>(max);
-  d.ln_mass = ln_of_mass(mass_of(d.x, d.n, 1, d.top));
-  return d;
 }
 
 // The first `count` entries of the order by key among keys[sorted, n) are put in place.
@@ -145,69 +77,95 @@ void sort_more(std::span<std::uint64_t> keys, std::size_t sorted, std::size_t co
   std::sort(from, to);
 }
 
-bool filters(const sample_args& a) {
-  return a.top_p < 1 || a.min_p > 0 || a.top_k >= 1;
-}
+// The passes of plain::sample_row by one thread.
+class lone_steps {
+public:
+  explicit lone_steps(sample_scratch& scratch) : scratch_(scratch) {}
 
-// Step 4. Returns the number of kept ids; their keys stand sorted at the front of `keys`, kept_mass is their sum.
-// The order is built only as far as it is walked.
-std::size_t keep(const sample_args& a, const distribution& d, std::span<std::uint64_t> keys, std::uint64_t& kept_mass) {
+  static row_extent extent(const float* x, std::int64_t n) { return extent_of(x, n); }
+  static bool any_nan(const float* x, std::int64_t n) {
+    return std::any_of(x, x + n, [](float v) { return std::isnan(v); });
+  }
+  static std::uint64_t mass(const distribution& d) { return mass_of(d.x, d.n, d.t, d.top); }
+  static std::int64_t first_of(const float* x, std::int64_t n, float v) {
+    const float* at = std::find(x, x + n, v);
+    return at == x + n ? 0 : at - x;
+  }
+  float* row() { return scratch_.row.data(); }
+  template <class Fn> static void each(std::int64_t n, const Fn& fn) {
+    for (std::int64_t i = 0; i < n; ++i)
+      fn(i);
+  }
+  template <class Fn> static void in_order(std::int64_t n, const Fn& fn) { each(n, fn); }
+
+  std::uint64_t keep(const sample_view& a, const distribution& d, std::uint64_t& kept_mass);
+  std::int64_t draw(const sample_view& a, const distribution& d, std::int64_t first, bool listed) const {
+    return listed ? draw_of_list(a, d) : draw_of_all(a, d, first);
+  }
+  std::int32_t top_list(const distribution& d, std::int64_t n, std::pair<std::int32_t, float>* out);
+  std::span<const std::uint64_t> kept() const { return std::span{scratch_.keys}.first(kept_); } // after keep
+
+private:
+  std::int64_t draw_of_list(const sample_view& a, const distribution& d) const;
+  static std::int64_t draw_of_all(const sample_view& a, const distribution& d, std::int64_t start);
+
+  sample_scratch& scratch_;
+  std::size_t kept_ = 0;
+};
+
+// The keys of kept ids stand sorted at the front of the scratch's keys. The order is built only as far as it is walked.
+std::uint64_t lone_steps::keep(const sample_view& a, const distribution& d, std::uint64_t& kept_mass) {
+  std::span<std::uint64_t> keys = scratch_.keys;
   std::size_t n = 0;
-  for (std::size_t i = 0; i < d.n; ++i)
+  for (std::int64_t i = 0; i < d.n; ++i)
     if (d.x[i] > minus_inf)
       keys[n++] = key_of(d.x[i], i);
   keys = keys.first(n);
   const std::size_t most = a.top_k >= 1 ? std::min(n, static_cast<std::size_t>(a.top_k)) : n;
-  std::uint64_t limit = ~std::uint64_t{0};
-  if (a.top_p < 1) {
-    const auto share = static_cast<std::uint64_t>(static_cast<double>(a.top_p) * 0x1p32);
-    limit = static_cast<std::uint64_t>((u128{share} * mass_of(d.x, d.n, d.t, d.top)) >> 32);
-  }
-  const auto least = static_cast<std::uint64_t>(static_cast<double>(a.min_p) * 0x1p44);
-  std::size_t kept = 0, sorted = 0;
+  const std::uint64_t limit = a.top_p < 1 ? plain::top_p_limit(a, mass(d)) : ~std::uint64_t{0};
+  const std::uint64_t least = plain::min_p_limit(a);
+  std::size_t sorted = 0;
+  kept_ = 0;
   kept_mass = 0;
-  while (kept < most) {
-    if (kept == sorted) {
+  while (kept_ < most) {
+    if (kept_ == sorted) {
       const std::size_t more = std::min(most, std::max<std::size_t>(64, 4 * sorted));
       sort_more(keys, sorted, more);
       sorted = more;
     }
-    const std::uint64_t w = exact_mass(d.z(id_of(keys[kept])) - d.top);
-    if (kept > 0 && (kept_mass > limit || w < least))
+    const std::uint64_t w = d.mass(id_of(keys[kept_]));
+    if (kept_ > 0 && (kept_mass > limit || w < least))
       break;
     kept_mass += w;
-    ++kept;
+    ++kept_;
   }
-  return kept;
+  return keys[kept_ - 1];
 }
 
-// Step 5 over a list of ids.
-std::size_t draw_of_list(const sample_args& a, const distribution& d, std::span<const std::uint64_t> keys) {
-  std::size_t best = id_of(keys[0]);
+std::int64_t lone_steps::draw_of_list(const sample_view& a, const distribution& d) const {
+  std::int64_t best = -1;
   double best_score = 0;
-  bool first = true;
-  for (const std::uint64_t key : keys) {
-    const std::size_t i = id_of(key);
-    const double score = d.z(i) + gumbel(a.seed, a.position, static_cast<std::uint32_t>(i));
-    if (first || score > best_score || (score == best_score && i < best)) {
+  for (const std::uint64_t key : kept()) {
+    const std::int64_t i = id_of(key);
+    const double score = plain::gumbel_score(a, d, i);
+    if (best < 0 || score > best_score || (score == best_score && i < best)) {
       best = i;
       best_score = score;
-      first = false;
     }
   }
   return best;
 }
 
-// Step 5 over all ids. Skips ids that provably lose: G stays below 36.75, and a G of g needs random bits that begin
+// Skips ids that provably lose: G stays below 36.75, and a G of g needs random bits that begin
 // with about g / ln 2 ones. With n leading ones 1 - u > 2^-(n+2), so G < (n + 2) ln 2 < 0.7 (n + 2). Beyond 2^40 a sum
 // may round up to a tie, so nothing is skipped there.
-std::size_t draw_of_all(const sample_args& a, const distribution& d, std::size_t start) {
-  const auto score_of = [&](std::size_t i, std::uint64_t r) { return d.z(i) + gumbel_of(r); };
-  std::size_t best = start;
+std::int64_t lone_steps::draw_of_all(const sample_view& a, const distribution& d, std::int64_t start) {
+  const auto score_of = [&](std::int64_t i, std::uint64_t r) { return d.z(i) + gumbel_of(r); };
+  std::int64_t best = start;
   double best_score = score_of(start, gumbel_bits(a.seed, a.position, static_cast<std::uint32_t>(start)));
   const bool may_skip = std::fabs(d.top) < 0x1p40;
   double cut = may_skip ? (best_score - 37.25) * d.t : -std::numeric_limits<double>::infinity();
-  const auto visit = [&](std::size_t i, std::uint64_t r) {
+  const auto visit = [&](std::int64_t i, std::uint64_t r) {
     if (!(static_cast<double>(d.x[i]) > cut) || i == start)
       return;
     if (may_skip) {
@@ -223,7 +181,7 @@ std::size_t draw_of_all(const sample_args& a, const distribution& d, std::size_t
         cut = (best_score - 37.25) * d.t;
     }
   };
-  for (std::size_t i = 0; i < d.n; i += 2) {
+  for (std::int64_t i = 0; i < d.n; i += 2) {
     const bool pair = i + 1 < d.n;
     if (!(static_cast<double>(d.x[i]) > cut) && !(pair && static_cast<double>(d.x[i + 1]) > cut))
       continue;
@@ -235,18 +193,17 @@ std::size_t draw_of_all(const sample_args& a, const distribution& d, std::size_t
   return best;
 }
 
-// The n first ids of the order: kept ones by value, then the others, all at -9999, by id.
-std::int32_t top_list(const distribution& d, std::span<std::uint64_t> keys, std::size_t n,
-                      std::span<std::pair<std::int32_t, float>> out) {
-  n = std::min({n, d.n, out.size()});
+std::int32_t lone_steps::top_list(const distribution& d, std::int64_t wanted, std::pair<std::int32_t, float>* out) {
+  const auto n = static_cast<std::size_t>(std::clamp<std::int64_t>(wanted, 0, d.n));
   if (n == 0)
     return 0;
+  auto& keys = scratch_.keys;
+  const auto begin = keys.begin();
   std::size_t have = 0; // keys[0, have): a heap whose front is the worst of the best so far
-  for (std::size_t i = 0; i < d.n; ++i) {
+  for (std::int64_t i = 0; i < d.n; ++i) {
     if (!d.kept(i))
       continue;
     const std::uint64_t key = key_of(d.x[i], i);
-    const auto begin = keys.begin();
     if (have < n) {
       keys[have++] = key;
       std::push_heap(begin, begin + static_cast<std::ptrdiff_t>(have));
@@ -256,65 +213,43 @@ std::int32_t top_list(const distribution& d, std::span<std::uint64_t> keys, std:
       std::push_heap(begin, begin + static_cast<std::ptrdiff_t>(n));
     }
   }
-  std::sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(have));
+  std::sort(begin, begin + static_cast<std::ptrdiff_t>(have));
   for (std::size_t k = 0; k < have; ++k)
     out[k] = {static_cast<std::int32_t>(id_of(keys[k])), d.logprob(id_of(keys[k]))};
-  for (std::size_t i = 0; have < n; ++i)
+  for (std::int64_t i = 0; have < n; ++i)
     if (!d.kept(i))
-      out[have++] = {static_cast<std::int32_t>(i), lowest_logprob};
+      out[have++] = {static_cast<std::int32_t>(i), plain::lowest_logprob};
   return static_cast<std::int32_t>(n);
 }
 
-// Steps 1-3: the row to draw from, in place when nothing changes it.
-sample_status prepare(const sample_args& a, sample_scratch& scratch, const row_extent& raw, distribution& d,
-                      float& max) {
-  d = {a.logits.data(), a.logits.size()};
-  max = raw.max;
-  if (!a.logit_bias.empty() || !a.blacklist.empty() || !a.mask.empty() || !a.suppressed.empty()) {
-    const std::span<float> x = std::span{scratch.row}.first(d.n);
-    d.x = x.data();
-    bias_and_mask(a, x);
-    for (const std::int32_t id : a.suppressed)
-      if (id >= 0 && static_cast<std::size_t>(id) < d.n)
-        x[static_cast<std::size_t>(id)] = minus_inf;
-    row_extent e = extent_of(d.x, d.n);
-    if (e.max == minus_inf && !a.suppressed.empty()) {
-      bias_and_mask(a, x);
-      e = extent_of(d.x, d.n);
-    }
-    if (e.unusable)
-      return sample_status::positive_infinity; // the raw row was finite: a bias overflowed
-    max = e.max;
-  }
-  if (max == minus_inf)
-    return sample_status::nothing_left;
-  if (static_cast<double>(a.temperature) >= 1e-5) {
-    d.t = static_cast<double>(a.temperature);
-    d.top = static_cast<double>(max) / d.t; // division by a positive number keeps the order
-  } else {
-    d.top = static_cast<double>(max);
-  }
-  return sample_status::ok;
-}
-
-bool greedy(const sample_args& a) {
-  return static_cast<double>(a.temperature) < 1e-5;
-}
-
-sample_status check_row(std::span<const float> logits, row_extent& raw) {
-  raw = extent_of(logits.data(), logits.size());
-  if (raw.unusable)
-    return std::ranges::any_of(logits, [](float v) { return std::isnan(v); }) ? sample_status::not_a_number
-                                                                              : sample_status::positive_infinity;
-  return raw.max == minus_inf ? sample_status::nothing_left : sample_status::ok;
-}
-
-void check_sizes(const sample_args& a, const sample_scratch& scratch) {
+// The arguments as bare pointers, after a check of what only a programming error can get wrong.
+sample_view view_of(const sample_args& a, const sample_scratch& scratch, std::size_t top_room = 0) {
   TROUPE_CHECK(scratch.row.size() >= a.logits.size() && scratch.keys.size() >= a.logits.size(),
                "sampler scratch too small");
   TROUPE_CHECK(a.mask.empty() || a.mask.size() * 32 >= a.logits.size(), "sampler mask too short");
   TROUPE_CHECK(a.forced < 0 || static_cast<std::size_t>(a.forced) < a.logits.size(),
                "forced token outside the vocabulary");
+  sample_view v;
+  v.logits = a.logits.data();
+  v.vocab = static_cast<std::int64_t>(a.logits.size());
+  v.temperature = a.temperature;
+  v.top_p = a.top_p;
+  v.min_p = a.min_p;
+  v.top_k = a.top_k;
+  v.seed = a.seed;
+  v.position = a.position;
+  v.logit_bias = a.logit_bias.data();
+  v.biases = static_cast<std::int64_t>(a.logit_bias.size());
+  v.blacklist = a.blacklist.data();
+  v.blacklisted = static_cast<std::int64_t>(a.blacklist.size());
+  v.mask = a.mask.empty() ? nullptr : a.mask.data();
+  v.suppressed = a.suppressed.data();
+  v.suppressions = static_cast<std::int64_t>(a.suppressed.size());
+  v.forced = a.forced;
+  v.logprob = a.logprob || a.top_logprobs > 0;
+  v.processed = a.processed;
+  v.top_logprobs = std::min(a.top_logprobs, static_cast<std::int32_t>(top_room));
+  return v;
 }
 
 } // namespace
@@ -334,84 +269,48 @@ const char* describe(sample_status s) {
 }
 
 sample_result sample_row(const sample_args& a, sample_scratch& scratch, std::span<std::pair<std::int32_t, float>> top) {
-  check_sizes(a, scratch);
-  sample_result out;
-  row_extent raw;
-  out.status = check_row(a.logits, raw);
-  if (out.status != sample_status::ok)
-    return out;
-  const bool wants_logprobs = a.logprob || a.top_logprobs > 0;
-  const bool wants_processed = wants_logprobs && a.processed;
-  distribution d;
-  if (a.forced < 0 || wants_processed) {
-    float max = 0;
-    out.status = prepare(a, scratch, raw, d, max);
-    if (out.status != sample_status::ok)
-      return out;
-    const std::size_t first = argmax(d.x, d.n, max);
-    std::size_t token = first;
-    if (greedy(a)) {
-      d.last_key = key_of(max, first);
-    } else if (filters(a)) {
-      std::uint64_t mass = 0;
-      const std::size_t kept = keep(a, d, scratch.keys, mass);
-      d.last_key = scratch.keys[kept - 1];
-      d.ln_mass = ln_of_mass(mass);
-      if (a.forced < 0)
-        token = draw_of_list(a, d, std::span{scratch.keys}.first(kept));
-    } else {
-      if (wants_processed)
-        d.ln_mass = ln_of_mass(mass_of(d.x, d.n, d.t, d.top));
-      if (a.forced < 0)
-        token = draw_of_all(a, d, first);
-    }
-    out.token = static_cast<std::int32_t>(token);
-  }
-  if (a.forced >= 0)
-    out.token = a.forced;
-  if (wants_logprobs) {
-    if (!a.processed)
-      d = raw_distribution(a.logits, raw.max);
-    out.logprob = d.logprob(static_cast<std::size_t>(out.token));
-    out.top = top_list(d, scratch.keys, static_cast<std::size_t>(std::max(a.top_logprobs, 0)), top);
-  }
-  return out;
+  lone_steps steps(scratch);
+  return plain::sample_row(steps, view_of(a, scratch, top.size()), top.data());
 }
 
 sample_status kept_weights(const sample_args& a, sample_scratch& scratch, std::span<std::uint64_t> weights) {
-  check_sizes(a, scratch);
+  const sample_view v = view_of(a, scratch);
   TROUPE_CHECK(weights.size() == a.logits.size(), "weights of another length than the row");
+  lone_steps steps(scratch);
   row_extent raw;
-  if (const sample_status s = check_row(a.logits, raw); s != sample_status::ok)
+  if (const sample_status s = plain::check_row(steps, v.logits, v.vocab, raw); s != sample_status::ok)
     return s;
   distribution d;
   float max = 0;
-  if (const sample_status s = prepare(a, scratch, raw, d, max); s != sample_status::ok)
+  if (const sample_status s = plain::prepare(steps, v, raw, d, max); s != sample_status::ok)
     return s;
   std::ranges::fill(weights, 0);
-  if (greedy(a)) {
-    weights[argmax(d.x, d.n, max)] = full_mass;
-  } else if (filters(a)) {
+  if (plain::greedy(v)) {
+    weights[static_cast<std::size_t>(lone_steps::first_of(d.x, d.n, max))] = plain::full_mass;
+  } else if (plain::filters(v)) {
     std::uint64_t mass = 0;
-    const std::size_t kept = keep(a, d, scratch.keys, mass);
-    for (const std::uint64_t key : std::span{scratch.keys}.first(kept))
-      weights[id_of(key)] = exact_mass(d.z(id_of(key)) - d.top);
+    steps.keep(v, d, mass);
+    for (const std::uint64_t key : steps.kept())
+      weights[static_cast<std::size_t>(id_of(key))] = d.mass(id_of(key));
   } else {
-    for (std::size_t i = 0; i < d.n; ++i)
-      weights[i] = exact_mass(d.z(i) - d.top);
+    for (std::int64_t i = 0; i < d.n; ++i)
+      weights[static_cast<std::size_t>(i)] = d.mass(i);
   }
   return sample_status::ok;
 }
 
 sample_result row_logprob(std::span<const float> logits, std::int32_t token) {
   TROUPE_CHECK(token >= 0 && static_cast<std::size_t>(token) < logits.size(), "token outside the vocabulary");
+  sample_scratch none(0);
+  lone_steps steps(none);
+  const auto n = static_cast<std::int64_t>(logits.size());
   sample_result out;
   row_extent raw;
-  out.status = check_row(logits, raw);
+  out.status = plain::check_row(steps, logits.data(), n, raw);
   if (out.status != sample_status::ok)
     return out;
   out.token = token;
-  out.logprob = raw_distribution(logits, raw.max).logprob(static_cast<std::size_t>(token));
+  out.logprob = plain::raw_distribution(steps, logits.data(), n, raw.max).logprob(token);
   return out;
 }
 

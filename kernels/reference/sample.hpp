@@ -1,6 +1,7 @@
 // The sampler: one row of logits to one token (exactness.md §4-5). A pure function of its arguments, in integers and
 // binary64, so it serves every device: drafts, targets, replays and scoring all call it.
 #pragma once
+#include "kernels/plain/sample.hpp"
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -27,16 +28,8 @@ struct sample_args {
   std::int32_t top_logprobs = 0;              // entries wanted in the top list
 };
 
-enum class sample_status : std::uint8_t { ok, not_a_number, positive_infinity, nothing_left };
 // For people, without a full stop; nullptr for ok.
 const char* describe(sample_status s);
-
-struct sample_result {
-  sample_status status = sample_status::ok; // not ok: nothing else counts
-  std::int32_t token = -1;
-  float logprob = 0;    // of token; never below -9999
-  std::int32_t top = 0; // entries written to the top list: min(top_logprobs, V, its length)
-};
 
 // Working memory for rows of up to `vocab` logits; one per thread.
 struct sample_scratch {

@@ -1,18 +1,12 @@
 #include "kernels/reference/sums.hpp"
 
+#include "kernels/plain/sums.hpp"
 #include <cmath>
 
 namespace troupe::reference {
 namespace {
 
 constexpr int tile = 64; // outputs whose accumulators stay in registers together; no influence on the bits
-
-float combine16(float (&p)[16]) {
-  for (int half = 8; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l)
-      p[l] = p[l] + p[l + half];
-  return p[0];
-}
 
 } // namespace
 
@@ -48,7 +42,7 @@ float dot16(const float* a, const float* b, std::int64_t n) {
   float p[16] = {};
   for (std::int64_t i = 0; i < n; ++i)
     p[i % 16] = std::fma(a[i], b[i], p[i % 16]);
-  return combine16(p);
+  return plain::combine16(p);
 }
 
 TROUPE_FMA_CLONES
@@ -58,7 +52,7 @@ float dot16_weighted(const float* a, const float* b, const float* w, std::int64_
     const float t = a[i] * b[i];
     p[i % 16] = std::fma(t, w[i], p[i % 16]);
   }
-  return combine16(p);
+  return plain::combine16(p);
 }
 
 } // namespace troupe::reference

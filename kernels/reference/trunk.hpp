@@ -1,10 +1,10 @@
 // Operations on the trunk of M parallel streams: mHC (model.md §3) and Engram (model.md §8). Rows [begin, end).
 #pragma once
-#include "kernels/ops.hpp"
+#include "kernels/plain/trunk.hpp"
 
 namespace troupe::reference {
 
-inline constexpr int max_streams = 16;
+using plain::max_streams;
 
 void hc_collapse(const hc_collapse_args& a, int begin, int end);
 void hc_mixes(const hc_mixes_args& a, int begin, int end); // fn must be a reference_weight

@@ -1,7 +1,7 @@
 #include "kernels/reference/weights.hpp"
 
+#include "kernels/plain/weights.hpp"
 #include "runtime/base/device_error.hpp"
-#include "runtime/base/number_formats.hpp"
 #include <cstring>
 #include <limits>
 
@@ -35,10 +35,6 @@ std::int64_t blocks32(std::int64_t n) {
 void expect_bytes(const weight_source& s, const char* what, std::size_t have, std::int64_t want) {
   if (have != static_cast<std::size_t>(want))
     refuse(s, std::string(what) + " has " + std::to_string(have) + " bytes, expected " + std::to_string(want));
-}
-
-std::uint8_t byte_at(std::span<const std::byte> bytes, std::int64_t i) {
-  return std::to_integer<std::uint8_t>(bytes[static_cast<std::size_t>(i)]);
 }
 
 } // namespace
@@ -76,34 +72,15 @@ void check_source(const weight_source& s) {
 }
 
 void dequantise_row(const weight_source& s, std::int64_t row, float* out) {
-  const std::int64_t cols = s.cols;
-  switch (s.format) {
-  case weight_format::f32:
-    std::memcpy(out, s.data.data() + row * cols * 4, static_cast<std::size_t>(cols) * 4);
-    return;
-  case weight_format::bf16:
-    for (std::int64_t c = 0; c < cols; ++c) {
-      const std::int64_t at = 2 * (row * cols + c); // little endian in the file
-      out[c] = f32_from_bf16(static_cast<std::uint16_t>(byte_at(s.data, at) | byte_at(s.data, at + 1) << 8));
-    }
-    return;
-  case weight_format::fp8_block:
-    for (std::int64_t c = 0; c < cols; ++c)
-      out[c] = f32_from_e4m3(byte_at(s.data, row * cols + c)) *
-               f32_from_ue8m0(byte_at(s.scale, row / 32 * blocks32(cols) + c / 32));
-    return;
-  case weight_format::fp8_row:
-    for (std::int64_t c = 0; c < cols; ++c)
-      out[c] = f32_from_e4m3(byte_at(s.data, row * cols + c)) * f32_from_ue8m0(byte_at(s.scale, (row * cols + c) / 32));
-    return;
-  case weight_format::mxfp4:
-    for (std::int64_t c = 0; c < cols; ++c) {
-      const std::uint8_t pair = byte_at(s.data, (row * cols + c) / 2);
-      const auto code = static_cast<std::uint8_t>(c % 2 == 0 ? pair & 15 : pair >> 4);
-      out[c] = f32_from_e2m1(code) * f32_from_ue8m0(byte_at(s.scale, (row * cols + c) / 32));
-    }
+  if (s.format == weight_format::f32) {
+    std::memcpy(out, s.data.data() + row * s.cols * 4, static_cast<std::size_t>(s.cols) * 4);
     return;
   }
+  const plain::stored_view view{s.format, s.rows, s.cols, s.data.data(), s.scale.data()};
+  plain::with_format(s.format, [&](auto format) {
+    for (std::int64_t c = 0; c < s.cols; ++c)
+      out[c] = plain::stored_value<decltype(format)::value>(view, row, c);
+  });
 }
 
 reference_weight make_weight(const weight_source& s) {

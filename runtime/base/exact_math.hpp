@@ -48,28 +48,28 @@ struct scalar_lanes {
     return __int_as_float(a);
   }
 #else
-  static f32 add(f32 a, f32 b) {
+  TROUPE_EXACT_FN static f32 add(f32 a, f32 b) {
     return a + b;
   } // Add
-  static f32 sub(f32 a, f32 b) {
+  TROUPE_EXACT_FN static f32 sub(f32 a, f32 b) {
     return a - b;
   } // Sub
-  static f32 mul(f32 a, f32 b) {
+  TROUPE_EXACT_FN static f32 mul(f32 a, f32 b) {
     return a * b;
   } // Mul
-  static f32 div(f32 a, f32 b) {
+  TROUPE_EXACT_FN static f32 div(f32 a, f32 b) {
     return a / b;
   } // Div
-  static f32 fma(f32 a, f32 b, f32 c) {
+  TROUPE_EXACT_FN static f32 fma(f32 a, f32 b, f32 c) {
     return std::fma(a, b, c);
   } // MulAdd (fused: targets with FMA only)
-  static f32 sqrt(f32 a) {
+  TROUPE_EXACT_FN static f32 sqrt(f32 a) {
     return std::sqrt(a);
   } // Sqrt
-  static i32 as_int(f32 a) {
+  TROUPE_EXACT_FN static i32 as_int(f32 a) {
     return __builtin_bit_cast(i32, a);
   } // BitCast
-  static f32 as_float(i32 a) {
+  TROUPE_EXACT_FN static f32 as_float(i32 a) {
     return __builtin_bit_cast(f32, a);
   } // BitCast
 #endif

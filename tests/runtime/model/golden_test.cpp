@@ -3,6 +3,7 @@
 #include "runtime/model/safetensors.hpp"
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
+#include "tests/support/gpu.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -16,7 +17,7 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-const std::vector<std::string> devices{"reference", "cpu"};
+const std::vector<std::string> devices = with_gpu({"reference", "cpu"});
 const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns",
                                      "code_130",  "doc_257",         "doc_300",   "doc_700"};
 

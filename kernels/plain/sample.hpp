@@ -1,0 +1,267 @@
+// The sampler (exactness.md §4-5): one row of logits to one token, in integers and binary64. What a row means stands
+// here; the passes over the vocabulary are a shell's own "steps", since a CPU sorts where a GPU counts. Both find the
+// same sets, because every sum in here is an integer and every choice has a rule for ties.
+#pragma once
+#include "kernels/ops.hpp"
+#include "kernels/plain/qualifiers.hpp"
+#include "runtime/base/noise.hpp"
+#include "runtime/base/number_formats.hpp"
+
+namespace troupe {
+
+enum class sample_status : std::uint8_t { ok, not_a_number, positive_infinity, nothing_left };
+
+struct sample_result {
+  sample_status status = sample_status::ok; // not ok: nothing else counts
+  std::int32_t token = -1;
+  float logprob = 0;    // of token; never below -9999
+  std::int32_t top = 0; // entries written to the top list: min(top_logprobs, V, its length)
+};
+
+} // namespace troupe
+
+namespace troupe::plain {
+
+inline constexpr float lowest_logprob = -9999.0f;
+inline constexpr std::uint64_t full_mass = std::uint64_t{1} << mass_bits;
+inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
+
+TROUPE_PLAIN float minus_infinity() {
+  return bits_float(0xff800000u);
+}
+
+// sample_args (kernels/reference/sample.hpp) as bare pointers; the fields mean the same.
+struct sample_view {
+  const float* logits = nullptr;
+  std::int64_t vocab = 0;
+  float temperature = 1, top_p = 1, min_p = 0;
+  std::int32_t top_k = -1;
+  std::uint64_t seed = 0, position = 0;
+  const std::pair<std::int32_t, float>* logit_bias = nullptr;
+  std::int64_t biases = 0;
+  const std::int32_t* blacklist = nullptr;
+  std::int64_t blacklisted = 0;
+  const std::uint32_t* mask = nullptr; // null: everything is allowed
+  const std::int32_t* suppressed = nullptr;
+  std::int64_t suppressions = 0;
+  std::int32_t forced = -1;
+  bool logprob = true, processed = false;
+  std::int32_t top_logprobs = 0;
+};
+
+// Row i of a call.
+TROUPE_PLAIN sample_view sample_view_of(const sample_rows_args& a, std::int64_t i) {
+  const sample_row_params& p = a.params.raw()[i];
+  sample_view v;
+  v.logits = a.logits.raw() + i * a.vocab;
+  v.vocab = a.vocab;
+  v.temperature = p.temperature;
+  v.top_p = p.top_p;
+  v.min_p = p.min_p;
+  v.top_k = p.top_k;
+  v.seed = p.seed;
+  v.position = p.position;
+  v.logit_bias = a.bias.raw() + p.first_bias;
+  v.biases = p.biases;
+  v.blacklist = a.blacklist.raw();
+  v.blacklisted = a.blacklisted;
+  v.mask = p.mask >= 0 ? a.masks.raw() + std::int64_t{p.mask} * ((a.vocab + 31) / 32) : nullptr;
+  v.suppressed = a.suppressed.raw() + p.first_suppressed;
+  v.suppressions = p.suppressed;
+  v.forced = p.forced;
+  v.logprob = p.logprob != 0;
+  v.processed = p.processed != 0;
+  v.top_logprobs = p.top_logprobs < a.max_top ? p.top_logprobs : a.max_top;
+  return v;
+}
+
+struct row_extent {
+  float max = 0;         // -inf for a row without a number
+  bool unusable = false; // a NaN or +inf somewhere
+};
+
+// Ascending keys = larger value first (-0 equals +0), then smaller id.
+TROUPE_PLAIN std::uint64_t key_of(float v, std::int64_t id) {
+  const std::uint32_t b = float_bits(v + 0.0f); // -0 becomes +0
+  const std::uint32_t ascending = (b >> 31) != 0 ? ~b : b | 0x80000000u;
+  return std::uint64_t{~ascending} << 32 | static_cast<std::uint64_t>(id);
+}
+TROUPE_PLAIN std::int64_t id_of(std::uint64_t key) {
+  return static_cast<std::int64_t>(key & 0xffffffffu);
+}
+
+TROUPE_PLAIN double ln_of_mass(std::uint64_t mass) {
+  return exact_ln(static_cast<double>(mass) * 0x1p-44);
+}
+
+// A row after step 3: what log-probabilities and draws are made of.
+struct distribution {
+  const float* x = nullptr;
+  std::int64_t n = 0;
+  double t = 1;                    // divisor
+  double top = 0;                  // largest z
+  double ln_mass = 0;              // LN of the kept mass / 2^44
+  std::uint64_t last_key = no_key; // of the last kept id
+
+  TROUPE_PLAIN double z(std::int64_t i) const { return static_cast<double>(x[i]) / t; }
+  TROUPE_PLAIN std::uint64_t mass(std::int64_t i) const { return exact_mass(z(i) - top); }
+  TROUPE_PLAIN bool kept(std::int64_t i) const { return x[i] > minus_infinity() && key_of(x[i], i) <= last_key; }
+  TROUPE_PLAIN float logprob(std::int64_t i) const {
+    if (!kept(i))
+      return lowest_logprob;
+    const float lp = static_cast<float>((z(i) - top) - ln_mass) + 0.0f; // never -0: top may be 0 of either sign
+    return lp < lowest_logprob ? lowest_logprob : lp;
+  }
+};
+
+TROUPE_PLAIN bool greedy(const sample_view& a) {
+  return static_cast<double>(a.temperature) < 1e-5;
+}
+TROUPE_PLAIN bool filters(const sample_view& a) {
+  return a.top_p < 1 || a.min_p > 0 || a.top_k >= 1;
+}
+// Step 4: an id is kept while the mass before it does not exceed this; all_mass = M.
+TROUPE_PLAIN std::uint64_t top_p_limit(const sample_view& a, std::uint64_t all_mass) {
+  const auto share = static_cast<std::uint64_t>(static_cast<double>(a.top_p) * 0x1p32);
+  return share * (all_mass >> 32) + (share * (all_mass & 0xffffffffu) >> 32); // floor(share * all_mass / 2^32)
+}
+// Step 4: and while its own mass is not below this.
+TROUPE_PLAIN std::uint64_t min_p_limit(const sample_view& a) {
+  return static_cast<std::uint64_t>(static_cast<double>(a.min_p) * 0x1p44);
+}
+TROUPE_PLAIN double gumbel_score(const sample_view& a, const distribution& d, std::int64_t i) {
+  return d.z(i) + gumbel(a.seed, a.position, static_cast<std::uint32_t>(i));
+}
+
+// What a shell's steps offer; all members of a team call them together.
+//   extent(x, n)               row_extent of x[n]
+//   any_nan(x, n)
+//   mass(d)                    sum of d.mass(i) over all i
+//   first_of(x, n, v)          smallest i with x[i] == v
+//   row()                      V floats of working memory
+//   each(n, f)                 f(i) for every i < n, in any order, finished behind it
+//   in_order(n, f)             f(i) for every i < n, ascending, finished behind it
+//   keep(a, d, mass)           step 4: key of the last kept id; mass = kept mass
+//   draw(a, d, first, listed)  step 5 over the kept ids, first = the argmax; listed: keep() came before
+//   top_list(d, n, out)        the n first ids of the order: kept ones by value, then the others, all at -9999, by id
+
+// Steps 1 and 2 on a copy of the row.
+template <class Steps> TROUPE_PLAIN void bias_and_mask(Steps& s, const sample_view& a, float* x) {
+  const auto inside = [&](std::int32_t id) { return id >= 0 && id < a.vocab; };
+  s.each(a.vocab, [&](std::int64_t i) { x[i] = a.logits[i]; });
+  s.in_order(a.biases, [&](std::int64_t i) {
+    if (inside(a.logit_bias[i].first))
+      x[a.logit_bias[i].first] += a.logit_bias[i].second;
+  });
+  s.each(a.blacklisted, [&](std::int64_t i) {
+    if (inside(a.blacklist[i]))
+      x[a.blacklist[i]] = minus_infinity();
+  });
+  if (a.mask != nullptr)
+    s.each(a.vocab, [&](std::int64_t i) {
+      if ((a.mask[i / 32] >> (i % 32) & 1u) == 0)
+        x[i] = minus_infinity();
+    });
+}
+
+// Steps 1-3: the row to draw from, in place when nothing changes it.
+template <class Steps>
+TROUPE_PLAIN sample_status prepare(Steps& s, const sample_view& a, const row_extent& raw, distribution& d, float& max) {
+  d = distribution{};
+  d.x = a.logits;
+  d.n = a.vocab;
+  max = raw.max;
+  if (a.biases > 0 || a.blacklisted > 0 || a.mask != nullptr || a.suppressions > 0) {
+    float* x = s.row();
+    d.x = x;
+    bias_and_mask(s, a, x);
+    s.each(a.suppressions, [&](std::int64_t i) {
+      const std::int32_t id = a.suppressed[i];
+      if (id >= 0 && id < a.vocab)
+        x[id] = minus_infinity();
+    });
+    row_extent e = s.extent(d.x, d.n);
+    if (e.max == minus_infinity() && a.suppressions > 0) {
+      bias_and_mask(s, a, x);
+      e = s.extent(d.x, d.n);
+    }
+    if (e.unusable)
+      return sample_status::positive_infinity; // the raw row was finite: a bias overflowed
+    max = e.max;
+  }
+  if (max == minus_infinity())
+    return sample_status::nothing_left;
+  if (greedy(a)) {
+    d.top = static_cast<double>(max);
+  } else {
+    d.t = static_cast<double>(a.temperature);
+    d.top = static_cast<double>(max) / d.t; // division by a positive number keeps the order
+  }
+  return sample_status::ok;
+}
+
+template <class Steps>
+TROUPE_PLAIN sample_status check_row(Steps& s, const float* logits, std::int64_t n, row_extent& raw) {
+  raw = s.extent(logits, n);
+  if (raw.unusable)
+    return s.any_nan(logits, n) ? sample_status::not_a_number : sample_status::positive_infinity;
+  return raw.max == minus_infinity() ? sample_status::nothing_left : sample_status::ok;
+}
+
+// The model's own distribution: T = 1, before bias and masks.
+template <class Steps>
+TROUPE_PLAIN distribution raw_distribution(Steps& s, const float* logits, std::int64_t n, float max) {
+  distribution d;
+  d.x = logits;
+  d.n = n;
+  d.top = static_cast<double>(max);
+  d.ln_mass = ln_of_mass(s.mass(d));
+  return d;
+}
+
+// One row; top: room for a.top_logprobs entries.
+template <class Steps>
+TROUPE_PLAIN sample_result sample_row(Steps& s, const sample_view& a, std::pair<std::int32_t, float>* top) {
+  sample_result out;
+  row_extent raw;
+  out.status = check_row(s, a.logits, a.vocab, raw);
+  if (out.status != sample_status::ok)
+    return out;
+  const bool wants_logprobs = a.logprob || a.top_logprobs > 0;
+  const bool wants_processed = wants_logprobs && a.processed;
+  distribution d;
+  if (a.forced < 0 || wants_processed) {
+    float max = 0;
+    out.status = prepare(s, a, raw, d, max);
+    if (out.status != sample_status::ok)
+      return out;
+    const std::int64_t first = s.first_of(d.x, d.n, max);
+    std::int64_t token = first;
+    if (greedy(a)) {
+      d.last_key = key_of(max, first);
+    } else if (filters(a)) {
+      std::uint64_t mass = 0;
+      d.last_key = s.keep(a, d, mass);
+      d.ln_mass = ln_of_mass(mass);
+      if (a.forced < 0)
+        token = s.draw(a, d, first, true);
+    } else {
+      if (wants_processed)
+        d.ln_mass = ln_of_mass(s.mass(d));
+      if (a.forced < 0)
+        token = s.draw(a, d, first, false);
+    }
+    out.token = static_cast<std::int32_t>(token);
+  }
+  if (a.forced >= 0)
+    out.token = a.forced;
+  if (wants_logprobs) {
+    if (!a.processed)
+      d = raw_distribution(s, a.logits, a.vocab, raw.max);
+    out.logprob = d.logprob(out.token);
+    out.top = s.top_list(d, a.top_logprobs, top);
+  }
+  return out;
+}
+
+} // namespace troupe::plain
