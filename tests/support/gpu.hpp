@@ -2,6 +2,8 @@
 #pragma once
 #include "devices/device.hpp"
 #include "runtime/base/result.hpp"
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,23 @@ inline const std::string& no_gpu() {
   return why;
 }
 
+// On a machine that was chosen for its GPU, TROUPE_TEST_NEEDS_GPU=1 turns a skip into a failure.
+inline bool needs_gpu() {
+  const char* set = std::getenv("TROUPE_TEST_NEEDS_GPU");
+  return set != nullptr && std::string(set) == "1";
+}
+
+// Whether a case that needs a GPU can run; prints why it does not.
+inline bool gpu() {
+  BOOST_TEST((no_gpu().empty() || !needs_gpu()), no_gpu());
+  if (!no_gpu().empty())
+    BOOST_TEST_MESSAGE("skipped: " << no_gpu());
+  return no_gpu().empty();
+}
+
 // `names`, and cuda-reference behind them when it can be used.
 inline std::vector<std::string> with_gpu(std::vector<std::string> names) {
-  if (no_gpu().empty())
+  if (no_gpu().empty() || needs_gpu())
     names.push_back("cuda-reference");
   return names;
 }

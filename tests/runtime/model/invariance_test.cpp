@@ -1,4 +1,5 @@
 // The promise of exactness.md §1 on the embedded model: what a request yields does not depend on the company it runs in.
+#include "tests/support/gpu.hpp"
 #include "tests/support/hand_engine.hpp"
 #include <boost/test/unit_test.hpp>
 
@@ -56,6 +57,22 @@ BOOST_AUTO_TEST_CASE(reference_and_cpu_give_equal_bits) {
   for (auto rounding : {roundings::serving, roundings::model, roundings::off}) {
     hand_engine reference({.device = "reference", .rounding = rounding}), cpu({.device = "cpu", .rounding = rounding, .threads = 2});
     check_equal(reference.run(requests, numbered(12)), cpu.run(requests, numbered(12)), "roundings " + std::to_string(static_cast<int>(rounding)));
+  }
+}
+
+// Greedy and sampled requests on a GPU: equal bits with the CPU, alone and in any company.
+BOOST_AUTO_TEST_CASE(cuda_reference_and_cpu_give_equal_bits) {
+  if (!gpu())
+    return;
+  auto requests = mixed_requests(32, 4, 64);
+  for (auto rounding : {roundings::serving, roundings::model, roundings::off}) {
+    const std::string what = "roundings " + std::to_string(static_cast<int>(rounding));
+    hand_engine cpu({.device = "cpu", .rounding = rounding, .threads = 2});
+    auto expected = cpu.run(requests, numbered(32));
+    for (int chunk : {64, 512}) {
+      hand_engine gpu({.device = "cuda-reference", .rounding = rounding, .max_num_seqs = chunk == 64 ? 8 : 64, .max_rows = chunk});
+      check_equal(expected, gpu.run(requests, numbered(32)), what + ", chunk " + std::to_string(chunk));
+    }
   }
 }
 
