@@ -64,10 +64,12 @@ bool truth_of(const sourced_value& v) {
 }
 
 void set_device(engine_options& o, const sourced_value& v) {
-  if (v.value.starts_with("cuda"))
-    refuse(v, "this build has no such device; it has cpu and reference", "use cpu, or leave the option out");
-  if (v.value != "cpu" && v.value != "reference")
-    refuse(v, "there is no device of this name", "use cpu or reference");
+  const bool plug_in = v.value == "cuda-reference" || v.value.starts_with("cuda-reference:"); // checked when it is loaded
+  if (!plug_in && v.value.starts_with("cuda"))
+    refuse(v, "this build has no such device; it has cpu, reference and, on an NVIDIA GPU, cuda-reference",
+           "use cpu, or leave the option out");
+  if (!plug_in && v.value != "cpu" && v.value != "reference")
+    refuse(v, "there is no device of this name", "use cpu, reference or cuda-reference[:index]");
   o.device = v.value;
 }
 
