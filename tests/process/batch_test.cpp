@@ -227,7 +227,12 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_input) {
   BOOST_TEST(run.exit_code == 1);
   BOOST_TEST(json_lines(test_support::read_text(folder / "out.jsonl")).size() == 20000u);
   BOOST_TEST(peak_kb > 0);
-  BOOST_TEST(peak_kb < 400 * 1024);
+#if defined(__SANITIZE_ADDRESS__)
+  const long limit_mb = 400 + 512; // freed memory stays in the sanitizer's quarantine of 256 MB, its shadow takes an eighth
+#else
+  const long limit_mb = 400;
+#endif
+  BOOST_TEST(peak_kb < limit_mb * 1024);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -5,6 +5,8 @@
 #include "runtime/model/step_engine.hpp"
 #include "runtime/scheduler/batch.hpp"
 #include "tests/support/tiny_model.hpp"
+#include <algorithm>
+#include <bit>
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <random>
@@ -25,7 +27,7 @@ struct hand_output {
   friend bool operator==(const hand_output& a, const hand_output& b) {
     auto bits = [](const std::vector<float>& v) {
       std::vector<std::uint32_t> out(v.size());
-      std::memcpy(out.data(), v.data(), 4 * v.size());
+      std::transform(v.begin(), v.end(), out.begin(), [](float x) { return std::bit_cast<std::uint32_t>(x); });
       return out;
     };
     return a.tokens == b.tokens && bits(a.logprobs) == bits(b.logprobs) && bits(a.prompt_logprobs) == bits(b.prompt_logprobs)
