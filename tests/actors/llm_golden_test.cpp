@@ -11,8 +11,12 @@ using namespace troupe;
 
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+const std::vector<std::string> cases{"one_token", "chat_json"};
+#else
 const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns",
                                      "code_130",  "doc_257",         "doc_300",   "doc_700"};
+#endif
 
 template <class T> std::vector<T> get(const safetensors_file& file, const std::string& name) {
   const host_tensor* t = file.find(name);
@@ -84,7 +88,7 @@ BOOST_AUTO_TEST_CASE(greedy_text_logits_and_prompt_logprobs_of_the_reference) {
         worst = std::max(worst, std::abs(r.logits[k * vocab + v] - logits[(rows - 1 - k) * vocab + v]));
     BOOST_TEST(worst < 2e-3f, cases[i] << " logits");
   }
-  BOOST_TEST(compared > 200u);
+  BOOST_TEST(compared > 25 * cases.size());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

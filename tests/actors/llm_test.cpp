@@ -179,12 +179,18 @@ BOOST_AUTO_TEST_SUITE(llm_exactness)
 
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr int request_count = 10; // everything takes forty times as long, and only the hand-overs are looked at
+#else
+constexpr int request_count = 64;
+#endif
+
 struct mixed {
   std::vector<generation_request> requests;
   std::vector<sampling_params> params;
 };
 
-// 64 requests of many kinds over golden-like texts.
+// Requests of many kinds over golden-like texts.
 mixed mixed_requests(std::int32_t vocab) {
   std::mt19937_64 random(11);
   const auto pick = [&](std::int32_t lo, std::int32_t hi) {
@@ -194,7 +200,7 @@ mixed mixed_requests(std::int32_t vocab) {
                          "The weather today is", "SELECT name FROM",
                          "1, 2, 3, 4,",          "{\"a\": [1,"};
   mixed m;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < request_count; ++i) {
     generation_request r;
     r.id = "m" + std::to_string(i);
     r.seed_from_id = true;
@@ -266,12 +272,16 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   o.max_num_batched_tokens = 512;
   const mixed m = mixed_requests(8192);
   const auto alone = run(o, m, 0, true);
-  BOOST_TEST(alone.size() >= 64u);
+  BOOST_TEST(alone.size() >= static_cast<std::size_t>(request_count));
   struct setting {
     int chunk, threads, engines, ep, seqs;
   };
+#ifdef __SANITIZE_THREAD__
+  const setting settings[] = {{64, 2, 2, 2, 64}};
+#else
   const setting settings[] = {
       {16, 1, 1, 1, 64}, {64, 2, 1, 1, 64}, {0, 2, 2, 1, 5}, {64, 1, 2, 2, 64}, {16, 2, 1, 4, 7}};
+#endif
   unsigned seed = 1;
   for (const setting& s : settings) {
     auto v = small_options();
