@@ -178,8 +178,8 @@ void batch_scheduler::plan_prefill(step_plan& out) {
   decode_steps_since_prefill_ = 0;
   std::int32_t room = limits_.max_num_batched_tokens;
   for (sequence* s : prefilling_) {
-    const std::int32_t rows = std::min(s->todo(), room);
-    if (rows == 0 || (rows < s->todo() && !limits_.chunked_prefill))
+    const std::int32_t rows = std::min(s->remaining(), room);
+    if (rows == 0 || (rows < s->remaining() && !limits_.chunked_prefill))
       break;
     add_rows(*s, rows, out);
     room -= rows;
@@ -261,7 +261,7 @@ void batch_scheduler::apply(sequence& s, std::int32_t rows, sequence_result& r, 
     const finish_state f = finish_after(*s.spec, e.output.token, s.outputs(), limits_.max_model_len);
     e.end = f.reason;
     e.stop_id = f.stop_id;
-  } else if (s.todo() == 0) {
+  } else if (s.remaining() == 0) {
     e.end = finish_reason::length; // the prompt fills the model's length
     if (s.spec->prompt_tokens < limits_.max_model_len) {
       e.end = finish_reason::error;
@@ -289,7 +289,7 @@ bool batch_scheduler::consistent() const {
     const auto covered = static_cast<std::int64_t>(s.blocks.size()) * tokens_per_kv_block;
     if ((s.in == state::prefill || s.in == state::decode) && covered < static_cast<std::int64_t>(s.tokens.size()))
       return false;
-    if (s.in == state::decode && s.todo() != 1)
+    if (s.in == state::decode && s.remaining() != 1)
       return false;
   }
   const auto of = [&](state x) { return count[static_cast<std::size_t>(x)]; };

@@ -93,7 +93,7 @@ private:
     state in = state::waiting;
     bool in_flight = false;
     std::int64_t outputs() const { return static_cast<std::int64_t>(tokens.size()) - spec->prompt_tokens; }
-    std::int32_t todo() const { return static_cast<std::int32_t>(tokens.size()) - computed; }
+    std::int32_t remaining() const { return static_cast<std::int32_t>(tokens.size()) - computed; }
   };
 
   void admit(scheduler_output& out);
