@@ -1,6 +1,7 @@
 // The file of --config: table [engine] with engine options under their flag names, underscores for dashes.
 #include "cli/engine_settings.hpp"
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -63,7 +64,7 @@ const engine_option* option_of(std::string_view key) {
 
 toml::table parsed(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in)
+  if (!in || std::filesystem::is_directory(path))
     throw config_error(path, "", "", "the file cannot be read", "give an existing file to --config");
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   try {

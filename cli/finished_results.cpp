@@ -1,6 +1,7 @@
 #include "cli/finished_results.hpp"
 #include "cli/request_lines.hpp"
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
@@ -52,7 +53,8 @@ finished_results keep_finished_results(const file_handle& output) {
                        "name another output file, or remove this one");
   };
   finished_results kept;
-  line_reader in(open_input(output.name()));
+  // Result lines have no limit: 1000 top_logprobs of some thousand tokens are more than a request line may hold.
+  line_reader in(open_input(output.name()), std::numeric_limits<std::size_t>::max());
   std::string line;
   off_t read = 0;
   while (in.next(line) == line_reader::state::line) {

@@ -75,6 +75,30 @@ void check_distinct(const file_handle& input, const file_handle& output) {
     throw config_error(output.name(), "", "", "input and output are the same file", "name another output file");
 }
 
+void check_replaceable(const std::string& path, std::initializer_list<const file_handle*> others) {
+  struct stat target {};
+  if (::stat(path.c_str(), &target) == 0) {
+    if (!S_ISREG(target.st_mode))
+      throw config_error(path, "", "", "this is not a regular file, and writing would replace it",
+                         "name a new file or a regular one");
+    for (const file_handle* other : others) {
+      struct stat s {};
+      if (::fstat(other->fd(), &s) == 0 && s.st_dev == target.st_dev && s.st_ino == target.st_ino)
+        throw config_error(path, "", "", "this is the same file as " + other->name(), "name another file");
+    }
+  }
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw config_error(path, "", "", "the file cannot be written: " + reason(errno), "give a path that you may write");
+}
+
+void occupy_standard_streams() {
+  for (const auto& [fd, mode] : {std::pair(STDIN_FILENO, O_WRONLY), {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_RDWR}})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      ::open("/dev/null", mode); // gets the lowest free number, which is fd
+}
+
 bool line_reader::fill() {
   pollfd p{input_.fd(), POLLIN, 0};
   if (::poll(&p, 1, 0) == 0)
@@ -105,7 +129,7 @@ line_reader::state line_reader::next(std::string& line) {
     }
     buffer_.erase(0, start_);
     start_ = 0;
-    if (buffer_.size() > max_line_bytes) {
+    if (buffer_.size() > limit_) {
       buffer_.clear();
       skipping_ = true;
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/base/result.hpp"
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -33,16 +34,24 @@ file_handle open_output(const std::string& path);
 file_handle open_output_anew(const std::string& path, const file_handle& input);
 
 void check_distinct(const file_handle& input, const file_handle& output);
+// For a file that is replaced by rename at the end of a run: throws config_error if `path` exists and is no regular
+// file (a device node would be lost) or is the file behind one of `others`, or if its folder takes no new file.
+void check_replaceable(const std::string& path, std::initializer_list<const file_handle*> others);
+
+// Gives closed standard streams a descriptor on which reading (0) or writing (1) fails; what goes to a closed 2 is
+// dropped. Else the next opened file, for example OUT, would get the number 2 and the diagnostics with it.
+void occupy_standard_streams();
 
 inline constexpr std::size_t max_line_bytes = std::size_t{64} << 20;
 
 class line_reader {
 public:
-  explicit line_reader(file_handle input) : input_(std::move(input)) {}
+  explicit line_reader(file_handle input, std::size_t limit = max_line_bytes)
+      : input_(std::move(input)), limit_(limit) {}
 
   enum class state { line, too_long, waiting, end, failed };
   // Never blocks: `waiting` means that poll(fd()) tells when to ask again. Sets line (without the line feed) for
-  // `line`. `too_long`: a line above max_line_bytes was skipped. `failed`: the system refused to read; see failure().
+  // `line`. `too_long`: a line above the limit was skipped. `failed`: the system refused to read; see failure().
   state next(std::string& line);
 
   int fd() const { return input_.fd(); }
@@ -54,6 +63,7 @@ private:
   bool fill(); // false: nothing to read now
 
   file_handle input_;
+  std::size_t limit_; // bytes of a line
   std::string buffer_;
   std::size_t start_ = 0, scanned_ = 0; // of the unread part; how far it has no line feed
   bool ended_ = false, skipping_ = false;

@@ -1,4 +1,5 @@
 // Entry of the binary: verbs to functions, errors to exit codes.
+#include "cli/line_io.hpp"
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
 #include <new>
@@ -19,6 +20,7 @@ struct verb_runner {
 } // namespace
 
 int main(int argc, char** argv) {
+  troupe::occupy_standard_streams();
   troupe::set_up_logging({});
   try {
     const troupe::command_line line = troupe::parse_command_line(argc, argv);

@@ -130,7 +130,11 @@ int run_score(const score_options& options) {
         "leave the option out");
   const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
   file_handle input = open_input(options.input);
+  if (!options.logits_file.empty())
+    check_replaceable(options.logits_file, {&input});
   line_writer out(open_output_anew(options.output, input));
+  if (!options.logits_file.empty())
+    check_replaceable(options.logits_file, {&out.file()});
   engine_session session(engine_settings);
 
   score_run run(std::move(input), *session.engine, out, !options.logits_file.empty());

@@ -126,6 +126,35 @@ BOOST_AUTO_TEST_CASE(other_files_are_not_appended_to) {
   BOOST_TEST(test_support::read_text(folder / "in.jsonl") == request("a", 1));
 }
 
+BOOST_AUTO_TEST_CASE(results_longer_than_a_request_line_may_be_are_kept) {
+  const temporary_folder folder;
+  test_support::write_text(folder / "in.jsonl", request("long", 1) + request("short", 1));
+  const std::string kept = R"({"id":"long","index":0,"text":")" + std::string((std::size_t{64} << 20) + 1, 'x') +
+                           "\",\"error\":null}\n" + R"({"id":"short","index":0,"text":"","error":null})" + "\n";
+  test_support::write_text(folder / "out.jsonl", kept);
+  const auto run = run_troupe({"batch", folder / "in.jsonl", folder / "out.jsonl"});
+  BOOST_TEST(run.exit_code == 0);
+  BOOST_TEST((test_support::read_text(folder / "out.jsonl") == kept)); // too long for a message
+}
+
+BOOST_AUTO_TEST_CASE(diagnostics_for_a_closed_standard_error_stay_out_of_the_results) {
+  const temporary_folder folder;
+  process_options options;
+  options.input = request("a", 2);
+  const std::vector<std::string> close_and_run{"-c", R"(exec "$0" batch - "$1" -v 2>&-)", TROUPE_BINARY,
+                                               folder / "out.jsonl"};
+  const auto run = test_support::run_process("/bin/sh", close_and_run, options);
+  BOOST_TEST(run.exit_code == 0);
+  const auto lines = json_lines(test_support::read_text(folder / "out.jsonl"));
+  BOOST_REQUIRE(lines.size() == 1u);
+  BOOST_TEST(lines[0]["id"] == "a");
+
+  const auto no_input = test_support::run_process(
+      "/bin/sh", {"-c", R"(exec "$0" batch - "$1" <&-)", TROUPE_BINARY, folder / "other.jsonl"});
+  BOOST_TEST(no_input.exit_code == 1);
+  BOOST_TEST(contains(no_input.err, "standard input: reading failed"));
+}
+
 BOOST_AUTO_TEST_CASE(a_full_disk_keeps_complete_lines) {
   const temporary_folder folder;
   std::string input;

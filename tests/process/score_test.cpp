@@ -3,6 +3,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <sys/stat.h>
 
 using namespace process_test;
 
@@ -66,6 +68,21 @@ BOOST_AUTO_TEST_CASE(log_probabilities_and_logits_are_those_of_the_reference) {
       difference = std::max(difference, std::abs(got[i] - wanted[i]));
     BOOST_TEST(difference < 2e-3f);
   }
+}
+
+BOOST_AUTO_TEST_CASE(logits_never_replace_the_input_the_output_or_a_device) {
+  const temporary_folder folder;
+  const std::string input = "{\"id\": \"a\", \"prompt\": \"def\", \"rows\": [0]}\n";
+  test_support::write_text(folder / "in.jsonl", input);
+  std::filesystem::create_symlink("in.jsonl", folder / "link");
+  BOOST_REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const std::string name : {"in.jsonl", "link", "out.jsonl", "pipe", "absent/rows"}) {
+    const auto run = run_troupe({"score", folder / "in.jsonl", folder / "out.jsonl", "--logits", folder / name});
+    BOOST_TEST(run.exit_code == 2, name);
+    BOOST_TEST(contains(run.err, folder / name), run.err);
+  }
+  BOOST_TEST(test_support::read_text(folder / "in.jsonl") == input);
+  BOOST_TEST(std::filesystem::is_fifo(folder / "pipe"));
 }
 
 BOOST_AUTO_TEST_CASE(params_do_not_change_the_score) {

@@ -98,6 +98,7 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
     refused(generate_with({"--config", file}), {file, named});
   }
   refused(generate_with({"--config", folder / "none.toml"}), {folder / "none.toml"});
+  refused(generate_with({"--config", folder / ""}), {folder / ""});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
