@@ -1,6 +1,9 @@
 #include "devices/cpu/thread_pool.hpp"
+#include "runtime/base/device_error.hpp"
 
 #include <chrono>
+#include <string>
+#include <system_error>
 #if defined(__linux__)
 #include <pthread.h>
 #include <sched.h>
@@ -51,13 +54,21 @@ constexpr auto spin_time = std::chrono::microseconds(50);
 
 thread_pool::thread_pool(int threads, const std::vector<int>& cores) {
   for (int w = 1; w < threads; ++w) {
-    workers_.emplace_back([this, w] { work(w); });
+    try {
+      workers_.emplace_back([this, w] { work(w); });
+    } catch (const std::system_error& e) { // the destructor does not run for an object that was never whole
+      end();
+      throw device_error("cpu: thread " + std::to_string(w + 1) + " of " + std::to_string(threads) + " cannot be started (" + e.what() +
+                         "); use fewer threads");
+    }
     if (static_cast<std::size_t>(w) < cores.size())
       pin(workers_.back(), cores[static_cast<std::size_t>(w)]);
   }
 }
 
-thread_pool::~thread_pool() {
+thread_pool::~thread_pool() { end(); }
+
+void thread_pool::end() {
   stop_.store(true, std::memory_order_release);
   wake_.fetch_add(1, std::memory_order_seq_cst);
   wake_.notify_all();

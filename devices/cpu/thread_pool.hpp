@@ -33,6 +33,7 @@ public:
   }
 
 private:
+  void end(); // stops and joins the workers
   using call = void (*)(void* context, int chunk, int worker);
   void run_body(int chunks, call f, void* context);
   bool take_chunk(int worker);
