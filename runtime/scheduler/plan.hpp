@@ -25,6 +25,18 @@ struct sequence_spec {
 
 enum class step_kind : std::uint8_t { prefill, decode };
 
+// Stands in step_plan::tokens for a token that an earlier step draws and the host does not know yet: the executor takes
+// it from the device, where that step left it under the sequence's state slot (engine.md §8).
+inline constexpr std::int32_t token_in_flight = -2;
+
+// Whole state slots and KV blocks that a step copies on the device.
+struct slot_copy {
+  slot_id from, to;
+};
+struct block_copy {
+  block_id from, to;
+};
+
 // One sequence's rows in a step: positions [start, start + rows).
 struct planned_sequence {
   std::shared_ptr<const sequence_spec> spec;
@@ -43,9 +55,12 @@ struct step_plan {
   std::uint64_t number = 0;
   step_kind kind = step_kind::decode;
   std::vector<planned_sequence> sequences;
-  std::vector<std::int32_t> tokens;  // input ids of all rows
-  std::vector<std::int32_t> blocks;  // block tables, one after the other
-  std::vector<std::int32_t> history; // (ngram-1) per sequence
+  std::vector<std::int32_t> tokens;     // input ids of all rows, or token_in_flight
+  std::vector<std::int32_t> blocks;     // block tables, one after the other
+  std::vector<std::int32_t> history;    // (ngram-1) per sequence; always known to the host
+  std::vector<slot_copy> restores;      // before the rows are computed: snapshots and forks into new sequences' slots
+  std::vector<block_copy> block_copies; // likewise: partly filled blocks of forked sequences
+  std::vector<slot_copy> snapshots;     // after the rows: slots as this step leaves them
 };
 
 using token_logprob = std::pair<std::int32_t, float>; // id, log-probability

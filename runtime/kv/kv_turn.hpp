@@ -1,0 +1,77 @@
+// What a scheduler asks of the KV manager before a step, and the answer: one message each way per step, so that blocks
+// have one owner and a step costs one round trip (engine.md §20.1). Flat vectors; both objects are reused.
+#pragma once
+#include "runtime/base/ids.hpp"
+#include "runtime/kv/block_pool.hpp"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// Carried out in the order of the fields.
+struct kv_want {
+  // Committed ids of whole blocks that follow the ones that the sequence published before: from now on others may find
+  // them. ids holds 128 * blocks entries per publication, one publication after the other.
+  struct publication {
+    sequence_id id;
+    std::int32_t blocks = 0;
+  };
+  // The table of a running sequence is to have this many blocks.
+  struct growth {
+    sequence_id id;
+    std::int32_t blocks = 0;
+  };
+  // A slot to keep the sequence's state in as of position `at`, a multiple of 128: the step that follows fills it, and
+  // it can be found once the blocks before `at` are published. `rolling`: replaces the sequence's last rolling
+  // snapshot.
+  struct snapshot {
+    sequence_id id;
+    std::int32_t at = 0;
+    bool rolling = false;
+  };
+  // A new sequence, or one that was preempted. Served in order; after the first that does not fit, none is served.
+  struct admission {
+    sequence_id id;
+    std::shared_ptr<const std::vector<std::int32_t>> prompt;
+    std::shared_ptr<const std::string> salt; // tenants do not find each other's blocks; null = the common one
+    std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
+    std::int32_t blocks = 0;                 // the table is to have at least this many, those of a hit included
+    // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
+    sequence_id fork_of;
+    std::int32_t fork_at = 0;
+  };
+
+  std::vector<publication> publish;
+  std::vector<std::int32_t> ids;
+  std::vector<sequence_id> release; // all blocks and the slot
+  std::vector<growth> grow;
+  std::vector<snapshot> snapshots;
+  std::vector<admission> admit;
+  void clear() { publish.clear(), ids.clear(), release.clear(), grow.clear(), snapshots.clear(), admit.clear(); }
+};
+
+struct kv_got {
+  struct blocks_at {
+    fit outcome = fit::ok;             // of a growth: ok or later; then nothing changed
+    std::int32_t first = 0, count = 0; // new blocks, appended to the table: range of kv_got::blocks
+  };
+  struct admitted {
+    fit outcome = fit::ok;             // later also for everything behind the first that did not fit
+    std::int32_t first = 0, count = 0; // the whole table: range of kv_got::blocks
+    slot_id slot;
+    std::int32_t computed = 0; // positions that are in the cache: a hit, or fork_at
+    slot_id restore_from;      // the state at that position is copied from here; 0 = nothing to copy
+    block_id copy_from;        // fork: the partly filled block to copy into block computed / 128 of the table; 0 = none
+  };
+  std::vector<blocks_at> grow;    // one per want.grow
+  std::vector<slot_id> snapshots; // one per want.snapshots; 0 = none to be had
+  std::vector<admitted> admit;    // one per want.admit
+  std::vector<block_id> blocks;
+  std::int32_t free_blocks = 0; // after the turn: free or held by the prefix cache alone
+  std::int32_t free_slots = 0;
+  void clear() { grow.clear(), snapshots.clear(), admit.clear(), blocks.clear(), free_blocks = free_slots = 0; }
+};
+
+} // namespace troupe
