@@ -27,18 +27,24 @@ template <class Id> fit id_pool<Id>::can_allocate(std::int32_t count) const {
 template <class Id> bool id_pool<Id>::allocate(std::int32_t count, std::vector<Id>& out) {
   if (can_allocate(count) != fit::ok)
     return false;
-  for (std::int32_t i = 0; i < count; ++i) {
-    entry& e = entries_[static_cast<std::size_t>(first_)];
-    out.push_back(Id{first_});
-    first_ = e.next;
-    e.next = 0;
-    e.references = 1;
-    ++e.generation;
-  }
-  free_ -= count > 0 ? count : 0;
+  for (std::int32_t i = 0; i < count; ++i)
+    out.push_back(allocate_one());
+  return true;
+}
+
+template <class Id> Id id_pool<Id>::allocate_one() {
+  if (first_ == 0)
+    return Id{};
+  const Id id{first_};
+  entry& e = entries_[static_cast<std::size_t>(first_)];
+  first_ = e.next;
   if (first_ == 0)
     last_ = 0;
-  return true;
+  --free_;
+  e.next = 0;
+  e.references = 1;
+  ++e.generation;
+  return id;
 }
 
 template <class Id> void id_pool<Id>::pin(Id id) {

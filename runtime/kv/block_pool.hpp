@@ -8,6 +8,13 @@
 
 namespace troupe {
 
+constexpr std::int32_t tokens_per_kv_block = 128;
+
+// Blocks that cover the positions [0, tokens).
+constexpr std::int32_t blocks_for(std::int64_t tokens) {
+  return static_cast<std::int32_t>((tokens + tokens_per_kv_block - 1) / tokens_per_kv_block);
+}
+
 // Whether a demand can be met: now, after others release, or not even by an empty pool.
 enum class fit : std::uint8_t { ok, later, never };
 
@@ -26,6 +33,8 @@ public:
   // Appends `count` ids from the front of the free list, each with one reference; false, and nothing happens, unless
   // can_allocate(count) is ok.
   bool allocate(std::int32_t count, std::vector<Id>& out);
+  // The id at the front of the free list, with one reference; 0 if none is free.
+  Id allocate_one();
   // One more reference to an id in use.
   void pin(Id id);
   // Drops one reference of each id, last first; an id without references goes to the back of the free list.

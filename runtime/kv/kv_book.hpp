@@ -5,13 +5,6 @@
 
 namespace troupe {
 
-constexpr std::int32_t tokens_per_kv_block = 128;
-
-// Blocks that cover the positions [0, tokens).
-constexpr std::int32_t blocks_for(std::int64_t tokens) {
-  return static_cast<std::int32_t>((tokens + tokens_per_kv_block - 1) / tokens_per_kv_block);
-}
-
 struct kv_holding {
   std::vector<block_id> blocks;
   slot_id slot;
