@@ -1,6 +1,7 @@
 // troupe batch: request lines in, result lines out, resumed by request id.
 #include "cli/engine_settings.hpp"
 #include "cli/finished_results.hpp"
+#include "cli/log.hpp"
 #include "cli/progress.hpp"
 #include "cli/request_lines.hpp"
 #include "cli/verbs.hpp"
@@ -25,7 +26,7 @@ public:
       return true; // not a result; the next run of the same command computes it
     ++done_;
     failed_count_ += event.result->failure ? 1 : 0;
-    return write(result_line(*event.result));
+    return succeeded(out_.write_line(result_line(*event.result)));
   }
 
   std::int64_t done() const { return done_; }
@@ -46,17 +47,10 @@ protected:
       return true;
     ++done_;
     ++failed_count_;
-    return write(bad_line_text(bad));
+    return succeeded(out_.write_line(bad_line_text(bad)));
   }
 
 private:
-  bool write(std::string line) {
-    const status s = out_.write_line(std::move(line));
-    if (!s)
-      spdlog::error("{}", s.failure().message);
-    return static_cast<bool>(s);
-  }
-
   line_writer& out_;
   const finished_results& kept_;
   std::int64_t done_ = 0, failed_count_ = 0;
@@ -84,9 +78,7 @@ int run_batch(const batch_options& options) {
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())
     spdlog::error("{}", run.reader().failure());
-  const status finished = out.finish();
-  if (!finished)
-    spdlog::error("{}", finished.failure().message);
+  const bool finished = succeeded(out.finish());
   if (outcome.interrupted) {
     spdlog::warn("interrupted: the same command continues the batch");
     return exit_interrupted;

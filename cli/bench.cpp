@@ -5,9 +5,9 @@
 #include "bench/text_bench.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
+#include "cli/log.hpp"
 #include "cli/verbs.hpp"
 #include <array>
-#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -57,10 +57,7 @@ int run_bench(const bench_options& options) {
     settings.emit = [&](const nlohmann::ordered_json& line) {
       for (line_writer* to : {&out, file ? &*file : nullptr})
         if (to != nullptr)
-          if (const status s = to->write_line(line.dump()); !s) {
-            written = false;
-            spdlog::error("{}", s.failure().message);
-          }
+          written = succeeded(to->write_line(line.dump())) && written;
     };
     b.run(settings);
     return written ? exit_ok : exit_request_failed;

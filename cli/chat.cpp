@@ -1,6 +1,7 @@
 // troupe chat: one line a turn, from a terminal or a pipe.
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
+#include "cli/log.hpp"
 #include "cli/requests.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/recipe/plain_turns.hpp"
@@ -120,12 +121,7 @@ private:
     return true;
   }
 
-  bool print(const std::string& text) {
-    const status s = output_.write_text(text);
-    if (!s)
-      spdlog::error("{}", s.failure().message);
-    return static_cast<bool>(s);
-  }
+  bool print(const std::string& text) { return succeeded(output_.write_text(text)); }
 
   bool leave(int code) {
     exit_code_ = code;

@@ -1,6 +1,7 @@
 // troupe generate: completes prompts and prints text or result lines.
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
+#include "cli/log.hpp"
 #include "cli/requests.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/request/result_line.hpp"
@@ -103,12 +104,7 @@ public:
     return true;
   }
   bool any_failed() const { return failed_; }
-  bool print(std::string_view text) {
-    const status s = out_.write_text(text);
-    if (!s)
-      spdlog::error("{}", s.failure().message);
-    return static_cast<bool>(s);
-  }
+  bool print(std::string_view text) { return succeeded(out_.write_text(text)); }
 
 private:
   bool show(const generation_result& r) {

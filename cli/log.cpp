@@ -52,4 +52,10 @@ void set_up_logging(const log_settings& settings) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+bool succeeded(const status& s) {
+  if (!s)
+    spdlog::error("{}", s.failure().message);
+  return static_cast<bool>(s);
+}
+
 } // namespace troupe

@@ -1,5 +1,6 @@
 // troupe score: log-probabilities of prompts, and fp32 logits of chosen rows.
 #include "cli/engine_settings.hpp"
+#include "cli/log.hpp"
 #include "cli/progress.hpp"
 #include "cli/request_lines.hpp"
 #include "cli/verbs.hpp"
@@ -70,7 +71,7 @@ public:
     failed_count_ += event.result->failure ? 1 : 0;
     if (keep_logits_ && !event.result->failure && !event.result->logits.empty())
       logits_[event.result->id] = event.result->logits;
-    return write(score_line(*event.result));
+    return succeeded(out_.write_line(score_line(*event.result)));
   }
 
   std::int64_t done() const { return done_; }
@@ -103,17 +104,10 @@ protected:
   bool report(const bad_line& bad) override {
     ++done_;
     ++failed_count_;
-    return write(bad_score_line(bad));
+    return succeeded(out_.write_line(bad_score_line(bad)));
   }
 
 private:
-  bool write(std::string line) {
-    const status s = out_.write_line(std::move(line));
-    if (!s)
-      spdlog::error("{}", s.failure().message);
-    return static_cast<bool>(s);
-  }
-
   line_writer& out_;
   bool keep_logits_;
   std::map<std::string, std::vector<float>> logits_;
@@ -145,18 +139,14 @@ int run_score(const score_options& options) {
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())
     spdlog::error("{}", run.reader().failure());
-  const status finished = out.finish();
-  if (!finished)
-    spdlog::error("{}", finished.failure().message);
+  const bool finished = succeeded(out.finish());
   if (outcome.interrupted)
     return exit_interrupted;
   if (outcome.stopped || !finished)
     return exit_request_failed;
-  if (!options.logits_file.empty())
-    if (const status s = run.write_logits(options.logits_file, session.engine->config().vocab_size); !s) {
-      spdlog::error("{}", s.failure().message);
-      return exit_request_failed;
-    }
+  if (!options.logits_file.empty() &&
+      !succeeded(run.write_logits(options.logits_file, session.engine->config().vocab_size)))
+    return exit_request_failed;
   return run.failed() || run.failed_count() > 0 ? exit_request_failed : exit_ok;
 }
 

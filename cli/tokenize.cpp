@@ -1,6 +1,7 @@
 // troupe tokenize: JSON lines of text to JSON lines of token ids, and back.
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
+#include "cli/log.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/tokenizer/streaming.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
@@ -151,18 +152,12 @@ int run_tokenize(const tokenize_options& options) {
       spdlog::error("{}", in.failure());
       return exit_request_failed;
     case line_reader::state::end:
-      if (const status s = out.finish(); !s) {
-        spdlog::error("{}", s.failure().message);
-        return exit_request_failed;
-      }
-      return exit_code;
+      return succeeded(out.finish()) ? exit_code : exit_request_failed;
     }
     if (!ok)
       exit_code = exit_request_failed;
-    if (const status s = out.write_line(answered.dump(-1, ' ', false, json::error_handler_t::replace)); !s) {
-      spdlog::error("{}", s.failure().message);
+    if (!succeeded(out.write_line(answered.dump(-1, ' ', false, json::error_handler_t::replace))))
       return exit_request_failed;
-    }
   }
 }
 
