@@ -164,6 +164,8 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
   std::sort(r->logit_rows.begin(), r->logit_rows.end());
   r->logit_rows.erase(std::unique(r->logit_rows.begin(), r->logit_rows.end()), r->logit_rows.end());
   r->seed_from_id = request.seed_from_id;
+  r->priority = request.priority;
+  r->cache_salt = request.cache_salt;
   r->live = m.live;
   r->accepted = std::chrono::steady_clock::now();
   if (r->logit_rows == request.logit_rows)

@@ -49,6 +49,8 @@ struct generation_request {
   bool raw = false;
   std::vector<std::int32_t> logit_rows; // prompt positions whose fp32 logits are wanted, in any order
   bool seed_from_id = false;            // batch and baseline: derive seq_seed from (seed, id) when params give none
+  std::int32_t priority = 0;            // lower is served first; never reaches a token
+  std::string cache_salt{};             // prompt starts are shared only between requests of an equal salt
 };
 
 // Text that became visible, or the end of a branch (exactly one per branch).

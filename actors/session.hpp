@@ -16,6 +16,8 @@ struct request_record {
   sampling_params params;
   std::vector<std::int32_t> logit_rows;
   bool seed_from_id = false;
+  std::int32_t priority = 0;
+  std::string cache_salt;
   std::function<void(const generation_event&)> on_event;
   std::shared_ptr<live_requests> live;
   std::chrono::steady_clock::time_point accepted{};

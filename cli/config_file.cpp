@@ -15,6 +15,8 @@ const char* type_text(engine_option::kind type) {
   switch (type) {
   case engine_option::kind::number:
     return "a whole number";
+  case engine_option::kind::wide_number:
+    return "a whole number, in quotes if it is above 9223372036854775807";
   case engine_option::kind::toggle:
     return "true or false";
   case engine_option::kind::text:
@@ -41,6 +43,12 @@ std::string value_text(const std::string& path, const engine_option& option, con
   case engine_option::kind::number:
     if (node.is_integer())
       return std::to_string(node.as_integer()->get());
+    break;
+  case engine_option::kind::wide_number:
+    if (node.is_integer())
+      return std::to_string(node.as_integer()->get());
+    if (node.is_string()) // what is no number is refused where the flag's text is
+      return node.as_string()->get();
     break;
   case engine_option::kind::toggle:
     if (node.is_boolean())
@@ -71,7 +79,8 @@ toml::table parsed(const std::string& path) {
     return toml::parse(text, path);
   } catch (const toml::parse_error& e) {
     throw config_error(path, "line " + std::to_string(e.source().begin.line), "",
-                       std::string("this is not TOML: ") + std::string(e.description()), "correct the line");
+                       std::string("this is not TOML: ") + std::string(e.description()),
+                       "correct the line; a seed above 9223372036854775807 is written in quotes");
   }
 }
 

@@ -28,7 +28,7 @@ constexpr std::array table{
     engine_option{"verify", kind::text, "RULE", nullptr, "how drafts are accepted (only coupled)"},
     engine_option{"varlen", kind::toggle, "", "DEEPINFER_ENABLE_MTP_VARLEN",
                   "verification lengths by confidence (only off)"},
-    engine_option{"seed", kind::number, "S", nullptr,
+    engine_option{"seed", kind::wide_number, "S", nullptr,
                   "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
     engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE",
                   "prefill truncation (only off)"},
@@ -63,8 +63,15 @@ bool truth_of(const sourced_value& v) {
   throw config_error(v.source, v.key, v.value, why, remedy);
 }
 
+void set_model(engine_options& o, const sourced_value& v) {
+  if (v.value.empty())
+    refuse(v, "no folder is named", "name one, or leave the option out for the embedded model");
+  o.model = v.value;
+}
+
 void set_device(engine_options& o, const sourced_value& v) {
-  const bool plug_in = v.value == "cuda-reference" || v.value.starts_with("cuda-reference:"); // checked when it is loaded
+  const bool plug_in =
+      v.value == "cuda-reference" || v.value.starts_with("cuda-reference:"); // checked when it is loaded
   if (!plug_in && v.value.starts_with("cuda"))
     refuse(v, "this build has no such device; it has cpu, reference and, on an NVIDIA GPU, cuda-reference",
            "use cpu, or leave the option out");
@@ -105,7 +112,7 @@ void check_fixed(const std::string& name, const sourced_value& v) {
 
 void apply(engine_options& o, const std::string& name, const sourced_value& v) {
   if (name == "model")
-    o.model = v.value;
+    set_model(o, v);
   else if (name == "device")
     set_device(o, v);
   else if (name == "threads")
@@ -136,8 +143,9 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
 bool accepted_without_option(const std::string& name, const std::string& value) {
   const sourced_value v{"environment", name, value};
   if (name == "DEEPINFER_BATCH_INVARIANT") {
-    if (!truth_of(v))
-      refuse(v, "results never depend on the batch, and there is no switch for it", "set it to 1, or unset it");
+    if (value != "1")
+      refuse(v, "results never depend on the batch, and there is no switch for it; only 1 is accepted",
+             "set it to 1, or unset it");
     return true;
   }
   if (name == "DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS") {

@@ -11,8 +11,8 @@
 namespace troupe {
 
 struct engine_option {
-  enum class kind : std::uint8_t { text, number, toggle };
-  const char* name; // flag without dashes, key of [engine]
+  enum class kind : std::uint8_t { text, number, wide_number, toggle }; // wide: up to 2^64 - 1, more than TOML has
+  const char* name;                                                     // flag without dashes, key of [engine]
   kind type;
   const char* value_name;  // in help
   const char* environment; // name of the environment variable; null if there is none

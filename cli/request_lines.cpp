@@ -53,7 +53,9 @@ result<engine_request> request_lines::request_of(const std::string& line, bad_li
                                  .prompt = std::move(r.prompt),
                                  .prompt_ids = std::move(r.prompt_ids),
                                  .raw = false,
-                                 .logit_rows = std::move(r.rows)},
+                                 .logit_rows = std::move(r.rows),
+                                 .priority = r.priority,
+                                 .cache_salt = std::move(r.cache_salt)},
                      .params = std::move(r.params)};
   if (r.messages) {
     result<std::vector<std::int32_t>> ids = render(engine_.vocabulary(), *r.messages);

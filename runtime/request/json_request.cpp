@@ -168,6 +168,8 @@ std::vector<std::string> to_texts(const std::string& key, const json& v) {
 std::uint64_t to_seed(const json& v) {
   if (!v.is_number())
     wrong_type("seq_seed", v, "an integer");
+  if (v.is_number_integer() && v == 0) // "-0" is read as a signed number
+    return 0;
   if (!v.is_number_unsigned()) // negative, a fraction, or beyond 64 bits
     out_of_range("seq_seed", v, "an integer from 0 to 18446744073709551615");
   return v.get<std::uint64_t>();
@@ -284,7 +286,7 @@ std::vector<chat_message> to_messages(const json& v) {
 }
 
 json_request to_request(const json& v, std::int32_t vocab_size) {
-  only_keys(v, "", {"id", "prompt", "prompt_ids", "messages", "params", "rows"});
+  only_keys(v, "", {"id", "prompt", "prompt_ids", "messages", "params", "rows", "priority", "cache_salt"});
   if (v.contains("prompt") + v.contains("prompt_ids") + v.contains("messages") != 1)
     fail("invalid_request", "exactly one of prompt, prompt_ids and messages is needed");
   json_request r;
@@ -304,6 +306,13 @@ json_request to_request(const json& v, std::int32_t vocab_size) {
     r.messages = to_messages(v["messages"]);
   if (v.contains("params"))
     r.params = to_params(v["params"], vocab_size);
+  if (v.contains("priority"))
+    r.priority = to_int("priority", v["priority"]);
+  if (v.contains("cache_salt") && !v["cache_salt"].is_null()) {
+    r.cache_salt = to_text("cache_salt", v["cache_salt"]);
+    if (r.cache_salt.empty())
+      fail("invalid_request", "cache_salt = \"\" is out of range: at least one character, or leave it out");
+  }
   if (v.contains("rows")) {
     r.rows = to_ints("rows", v["rows"]);
     for (std::size_t i = 0; i < r.rows.size(); ++i)

@@ -1,4 +1,5 @@
-// One request line (cli.md, "Request line") to values.
+// One request line (cli.md, "Request line") to values. Beside the keys named there a line may hold "priority" (an
+// integer of 32 bits, lower is served first, default 0) and "cache_salt" (a string): both reach time, never a token.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/request/sampling_params.hpp"
@@ -24,6 +25,8 @@ struct json_request {
   std::optional<std::vector<chat_message>> messages;
   sampling_params params;
   std::vector<std::int32_t> rows; // positions whose logits are wanted, in the line's order
+  std::int32_t priority = 0;      // lower is served first
+  std::string cache_salt;         // requests share cached prompt starts only with those of an equal salt
 };
 
 struct parsed_line {

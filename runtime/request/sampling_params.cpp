@@ -1,4 +1,5 @@
 #include "runtime/request/sampling_params.hpp"
+#include "runtime/tokenizer/utf8.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -49,6 +50,10 @@ status check_sampling_params(const sampling_params& p, std::int32_t vocab_size) 
     return out_of_range("top_logprobs", shown(p.top_logprobs), "0.." + shown(max_top_logprobs));
   if (std::ranges::any_of(p.stop, &std::string::empty))
     return out_of_range("stop", "\"\"", "a stop string has at least one byte");
+  for (std::size_t i = 0; i < p.stop.size(); ++i)
+    if (!is_valid_utf8(p.stop[i]))
+      return out_of_range("stop", '"' + replace_invalid_utf8(p.stop[i]) + '"',
+                          "a stop string is valid UTF-8, as the output is; this one could never match");
   if (auto e = check_ids("stop_token_ids", p.stop_token_ids, vocab_size))
     return *e;
   if (auto e = check_ids("golden_token_ids", p.golden_token_ids, vocab_size))

@@ -43,6 +43,9 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
     refused(generate_with({flag, "2x"}), {std::string(flag) + " = 2x"});
   }
   refused(generate_with({"--seed", "-1"}), {"--seed = -1"});
+  refused(generate_with({"--model", ""}), {"--model: no folder is named", "leave the option out"});
+  refused(generate_with({}, {{"TROUPE_MODEL", ""}}), {"environment: TROUPE_MODEL: no folder is named"});
+  refused(generate_with({"--stop", "a\xff"}), {"stop = \"a\uFFFD\"", "valid UTF-8"});
 }
 
 BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
@@ -57,6 +60,8 @@ BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error
   refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"environment", "DEEPINFER_USE_NEXTN_DECODE = 5"});
   BOOST_TEST(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).exit_code == 0); // the flag wins
   refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "0"}}), {"DEEPINFER_BATCH_INVARIANT = 0"});
+  for (const char* value : {"x", "true", "11", ""})
+    refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", value}}), {"DEEPINFER_BATCH_INVARIANT", "only 1"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "1"}}).exit_code == 0);
   refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"DEEPINFER_ENABLE_MTP_VARLEN"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
@@ -93,12 +98,34 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
         std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"),
         std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
         std::pair("[engine]\nyoco = \"exact\"\n", "engine.yoco = exact"),
+        std::pair("[engine]\nseed = 18446744073709551615\n", "in quotes"),
+        std::pair("[engine]\nseed = \"18446744073709551616\"\n", "engine.seed = 18446744073709551616"),
+        std::pair("[engine]\nseed = \"seven\"\n", "engine.seed = seven"),
+        std::pair("[engine]\nseed = -1\n", "engine.seed = -1"),
+        std::pair("[engine]\nseed = 1.5\n", "whole number, in quotes if"),
         std::pair("[cluster]\nname = \"x\"\n", "cluster"), std::pair("[engine\n", "line 1")}) {
     test_support::write_text(file, text);
     refused(generate_with({"--config", file}), {file, named});
   }
   refused(generate_with({"--config", folder / "none.toml"}), {folder / "none.toml"});
   refused(generate_with({"--config", folder / ""}), {folder / ""});
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_seed_is_one_on_the_command_line_and_in_quotes_in_a_file) {
+  const temporary_folder folder;
+  const std::string file = folder / "engine.toml";
+  const auto seed_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"batch", "-", "-"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json_lines(troupe_reading(R"({"id": "r1", "prompt_ids": [0], "params": {"max_tokens": 1}})", arguments).out)
+        .at(0)["seq_seed"]
+        .get<std::uint64_t>();
+  };
+  test_support::write_text(file, "[engine]\nseed = \"18446744073709551615\"\n");
+  const std::uint64_t largest = seed_of({"--config", file});
+  BOOST_TEST(largest == seed_of({"--seed", "18446744073709551615"}));
+  test_support::write_text(file, "[engine]\nseed = 7\n");
+  BOOST_TEST(seed_of({"--config", file}) == 107904788684558u); // exactness.md T10
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -60,6 +60,21 @@ BOOST_AUTO_TEST_CASE(reads_all_parameters) {
   BOOST_TEST(r.rows == (std::vector<std::int32_t>{4, 0}));
 }
 
+BOOST_AUTO_TEST_CASE(priority_and_salt_stand_beside_the_params) {
+  const json_request plain = good(R"({"prompt":"x"})");
+  BOOST_TEST(plain.priority == 0);
+  BOOST_TEST(plain.cache_salt == "");
+  const json_request r = good(R"({"prompt":"x","priority":-7,"cache_salt":"tenant ü"})");
+  BOOST_TEST(r.priority == -7);
+  BOOST_TEST(r.cache_salt == "tenant ü");
+  BOOST_TEST(good(R"({"prompt":"x","cache_salt":null})").cache_salt == "");
+  bad(R"({"prompt":"x","priority":1.5})", "invalid_params", "priority = 1.5 has the wrong type: an integer");
+  bad(R"({"prompt":"x","priority":2147483648})", "invalid_params", "priority = 2147483648 is out of range");
+  bad(R"({"prompt":"x","cache_salt":""})", "invalid_request", "cache_salt = \"\" is out of range");
+  bad(R"({"prompt":"x","cache_salt":3})", "invalid_params", "cache_salt = 3 has the wrong type");
+  bad_params(R"({"priority":1})", "invalid_request", "unknown key \"priority\" in params");
+}
+
 BOOST_AUTO_TEST_CASE(forms_of_prompt_and_id) {
   BOOST_TEST((good(R"({"prompt":"x"})").params == sampling_params{}));
   BOOST_TEST(*parse_request_line(R"({"prompt":"x"})", 12).id == "12");
@@ -103,6 +118,8 @@ BOOST_AUTO_TEST_CASE(faults_name_key_and_value) {
   bad_params(R"({"max_tokens":0})", "invalid_params", "max_tokens = 0");
   bad_params(R"({"seq_seed":-1})", "invalid_params", "seq_seed = -1 is out of range");
   bad_params(R"({"seq_seed":18446744073709551616})", "invalid_params", "seq_seed");
+  BOOST_TEST((good(R"({"prompt":"x","params":{"seq_seed":-0}})").params.seq_seed == std::uint64_t{0}));
+  bad_params(R"({"seq_seed":-0.0})", "invalid_params", "seq_seed = -0.0 is out of range: an integer from 0");
   bad_params(R"({"seq_seed":1.5})", "invalid_params", "seq_seed = 1.5");
   bad_params(R"({"seq_seed":"7"})", "invalid_params", "seq_seed = \"7\" has the wrong type");
   bad_params(R"({"logprobs":1})", "invalid_params", "logprobs = 1 has the wrong type: true or false");

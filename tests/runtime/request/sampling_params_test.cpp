@@ -49,6 +49,10 @@ BOOST_AUTO_TEST_CASE(errors_name_key_value_and_range) {
        },
        "stop", "\"\""},
       {[](auto& p) {
+         p.stop = {"ä", "b\xe4"};
+       },
+       "stop", "\"b\uFFFD\""},
+      {[](auto& p) {
          p.stop_token_ids = {3, 100};
        },
        "stop_token_ids", "100"},
