@@ -243,11 +243,17 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
   return all;
 }
 
+result<std::vector<std::int32_t>> LLM::prompt_ids(const generation_request& request) const {
+  return impl_->prompt_of(request);
+}
 const tokenizer& LLM::vocabulary() const {
   return *impl_->process.vocabulary;
 }
 const model_config& LLM::config() const {
   return impl_->process.source->config();
+}
+const std::string& LLM::numerics_id() const {
+  return impl_->process.numerics_id;
 }
 std::string LLM::description() const {
   return impl_->process.description;

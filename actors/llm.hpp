@@ -83,8 +83,12 @@ public:
   std::vector<generation_result> generate(const std::vector<generation_request>& requests,
                                           const std::vector<sampling_params>& params);
 
+  // The token ids that the request's prompt stands for; errors as of submit.
+  result<std::vector<std::int32_t>> prompt_ids(const generation_request& request) const;
+
   const tokenizer& vocabulary() const;
   const model_config& config() const;
+  const std::string& numerics_id() const;
   std::string description() const; // device, numerics id, engines, cache sizes: one line for people
 
 private:

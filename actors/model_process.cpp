@@ -197,6 +197,7 @@ model_process make_model_process(const engine_options& options) {
     return static_cast<std::uint64_t>(source()) << 32 | source();
   };
   p.setup = setup;
+  p.numerics_id = devices.front()->numerics_id();
   p.description = described(options, s, *devices.front());
   return p;
 }

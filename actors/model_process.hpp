@@ -14,6 +14,7 @@ struct model_process {
   std::shared_ptr<const checkpoint> source;
   std::shared_ptr<const tokenizer> vocabulary;
   std::shared_ptr<process_setup> setup;
+  std::string numerics_id; // of all its devices
   std::string description; // for people
 };
 

@@ -13,6 +13,7 @@ struct verb_runner {
   int operator()(const troupe::chat_options& o) const { return troupe::run_chat(o); }
   int operator()(const troupe::batch_options& o) const { return troupe::run_batch(o); }
   int operator()(const troupe::score_options& o) const { return troupe::run_score(o); }
+  int operator()(const troupe::baseline_options& o) const { return troupe::run_baseline(o); }
   int operator()(const troupe::tokenize_options& o) const { return troupe::run_tokenize(o); }
   int operator()(const troupe::bench_options& o) const { return troupe::run_bench(o); }
 };

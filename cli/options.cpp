@@ -216,6 +216,35 @@ command_line parse_command_line(int argc, char** argv) {
                        "compare the modes of prefill truncation (refused: this version has none)");
   add_engine_options(*score_verb, score.engine);
 
+  baseline_options baseline;
+  CLI::App* baseline_verb =
+      app.add_subcommand("baseline", "Exact perplexity baselines. make: log-probabilities of the samples of IN.jsonl, "
+                                     "bit by bit, into BASE.json, one\n"
+                                     "line for each, sorted by id. check: computes them again and compares; exit code "
+                                     "1 names the samples that differ\n"
+                                     "and the first place. A sample is a request line; of its params only "
+                                     "golden_token_ids counts: with it these tokens\n"
+                                     "are forced behind the prompt (decode), without it the prompt itself is measured "
+                                     "(prefill). A baseline of another\n"
+                                     "model, numerics id or set of roundings is compared with a tolerance.");
+  baseline_verb->add_option("ACTION", baseline.action, "make or check")
+      ->required()
+      ->check(CLI::IsMember({"make", "check"}));
+  baseline_verb->add_option("IN", baseline.input, "request lines (- is standard input)")
+      ->required()
+      ->type_name("IN.jsonl");
+  baseline_verb
+      ->add_option("BASE", baseline.baseline, "the baseline (make: - is standard output, check: - is standard input)")
+      ->required()
+      ->type_name("BASE.json");
+  baseline_verb
+      ->add_option("--mode", baseline.mode,
+                   "for make, samples without golden_token_ids: prefill (default), or decode, which forces all\n"
+                   "tokens of the prompt but the first")
+      ->check(CLI::IsMember({"prefill", "decode"}))
+      ->type_name("MODE");
+  add_engine_options(*baseline_verb, baseline.engine);
+
   tokenize_options tokenize;
   CLI::App* tokenize_verb = app.add_subcommand(
       "tokenize", "Text to token ids, JSON line by JSON line: {id, text | bytes_hex} -> {id, ids}, with the full "
@@ -237,7 +266,7 @@ command_line parse_command_line(int argc, char** argv) {
   bench_verb->add_option("--json", bench.json_file, "also write the lines to this file")->type_name("FILE");
   add_engine_options(*bench_verb, bench.engine);
 
-  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, tokenize_verb, bench_verb})
+  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb, bench_verb})
     add_log_options(*verb, line.log);
 
   if (argc <= 1) {
@@ -260,6 +289,8 @@ command_line parse_command_line(int argc, char** argv) {
     line.verb = std::move(batch);
   else if (score_verb->parsed())
     line.verb = std::move(score);
+  else if (baseline_verb->parsed())
+    line.verb = std::move(baseline);
   else if (tokenize_verb->parsed())
     line.verb = std::move(tokenize);
   else if (bench_verb->parsed())

@@ -47,6 +47,12 @@ struct score_options {
   bool yoco_check = false;
 };
 
+struct baseline_options {
+  engine_flags engine;
+  std::string action, input, baseline; // action: make | check
+  std::string mode;                    // empty, prefill or decode
+};
+
 struct tokenize_options {
   std::string tokenizer_file, input = "-", output = "-";
   bool decode = false;
@@ -61,8 +67,8 @@ struct bench_options {
 struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
-  std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, tokenize_options,
-               bench_options>
+  std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
+               tokenize_options, bench_options>
       verb;
 };
 

@@ -12,6 +12,7 @@ int run_generate(const generate_options& options);
 int run_chat(const chat_options& options);
 int run_batch(const batch_options& options);
 int run_score(const score_options& options);
+int run_baseline(const baseline_options& options);
 int run_tokenize(const tokenize_options& options);
 int run_bench(const bench_options& options);
 

@@ -1,0 +1,34 @@
+// A file that appears whole or not at all: written beside its place, synchronised, renamed.
+#pragma once
+#include "runtime/base/result.hpp"
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+// A temporary beside `path` that vanishes unless it is committed. After a failed call the others do nothing.
+class pending_file {
+public:
+  explicit pending_file(const std::string& path);
+  ~pending_file();
+  pending_file(const pending_file&) = delete;
+  pending_file& operator=(const pending_file&) = delete;
+
+  void write(const void* data, std::size_t size);
+  // Failure ("write_failed"): the system's reason for the first thing that went wrong, for example a full disk; then
+  // `path` is as before.
+  status commit();
+
+private:
+  void fail();
+
+  std::string path_, temporary_;
+  int fd_ = -1;
+  bool exists_ = false; // the temporary is on disk
+  std::string why_;     // empty while all went well
+};
+
+status write_whole_file(const std::string& path, std::string_view text);
+
+} // namespace troupe
