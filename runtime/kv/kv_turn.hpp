@@ -10,6 +10,17 @@
 
 namespace troupe {
 
+// The first position behind `position` where a prompt's state is kept for others, 0 if there is none: multiples of
+// `interval` (0 = none of these) inside the prompt, and its last multiple of 128 that leaves a row to compute. Chunks of
+// a prompt never run over such a position.
+constexpr std::int32_t next_snapshot(std::int32_t position, std::int32_t prompt, std::int32_t interval) {
+  const std::int32_t last = (prompt - 1) / tokens_per_kv_block * tokens_per_kv_block;
+  if (position >= last)
+    return 0;
+  const std::int32_t next = interval > 0 ? (position / interval + 1) * interval : last;
+  return next < last ? next : last;
+}
+
 // Carried out in the order of the fields.
 struct kv_want {
   // Committed ids of whole blocks that follow the ones that the sequence published before: from now on others may find
@@ -23,9 +34,10 @@ struct kv_want {
     sequence_id id;
     std::int32_t blocks = 0;
   };
-  // A slot to keep the sequence's state in as of position `at`, a multiple of 128: the step that follows fills it, and
-  // it can be found once the blocks before `at` are published. `rolling`: replaces the sequence's last rolling
-  // snapshot.
+  // A slot to keep the sequence's state in as of position `at`, a multiple of 128: this step or a later one fills it,
+  // and it can be found once this sequence has published the blocks before `at`; if it is released before that, the slot
+  // is free again. Asked again for the same position, the same slot is the answer. `rolling`: replaces the sequence's
+  // last rolling snapshot.
   struct snapshot {
     sequence_id id;
     std::int32_t at = 0;
@@ -37,8 +49,14 @@ struct kv_want {
     std::shared_ptr<const std::vector<std::int32_t>> prompt;
     std::shared_ptr<const std::string> salt; // tenants do not find each other's blocks; null = the common one
     std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
-    std::int32_t blocks = 0;                 // the table is to have at least this many, those of a hit included
-    // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
+    std::int32_t rows = 0; // the table is to cover this many positions behind the hit or fork_at, at most the prompt
+    // It fits if afterwards this many blocks, and those that the rest of its prompt will need, are free.
+    std::int32_t room = 0;
+    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval), if that is not 0 and at
+    // most computed + rows. -1 = none.
+    std::int32_t snapshot_interval = -1;
+    // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that. Counts
+    // as having published what that one has published.
     sequence_id fork_of;
     std::int32_t fork_at = 0;
   };
@@ -64,6 +82,8 @@ struct kv_got {
     std::int32_t computed = 0; // positions that are in the cache: a hit, or fork_at
     slot_id restore_from;      // the state at that position is copied from here; 0 = nothing to copy
     block_id copy_from;        // fork: the partly filled block to copy into block computed / 128 of the table; 0 = none
+    slot_id snapshot;          // 0 = none wanted or to be had
+    std::int32_t snapshot_at = 0;
   };
   std::vector<blocks_at> grow;    // one per want.grow
   std::vector<slot_id> snapshots; // one per want.snapshots; 0 = none to be had
