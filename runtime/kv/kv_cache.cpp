@@ -244,19 +244,27 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
   given.outcome = fit::never;
   given.first = static_cast<std::int32_t>(got.blocks.size());
   demand d{.total = std::max(a.blocks, blocks_for(a.fork_at))};
-  if (d.total >= blocks_.size() || slots_.size() < 2)
+  if (std::max(d.total, a.prompt && a.rows > 0 ? blocks_for(std::ssize(*a.prompt)) : 0) >= blocks_.size() ||
+      slots_.size() < 2)
     return given;
   if (a.fork_of.value != 0 && (d.parent = by_id_.find(a.fork_of)) < 0)
     return given;
   given.outcome = fit::later;
-  if (!slot_to_be_had() || !find_sources(a, d) || d.total - d.shared > blocks_.free_count() + index_.idle() - d.idle)
+  if (!slot_to_be_had() || !find_sources(a, d))
+    return given;
+  const std::int32_t prompt = a.prompt ? static_cast<std::int32_t>(a.prompt->size()) : 0;
+  const std::int32_t computed = d.parent < 0 ? d.shared * tokens_per_kv_block : a.fork_at;
+  if (a.rows > 0)
+    d.total = std::max(d.total, blocks_for(std::min(computed + a.rows, prompt)));
+  const std::int32_t needed = std::max(d.total, a.rows > 0 ? blocks_for(prompt) : 0) - d.shared + a.room;
+  if (needed > blocks_.free_count() + index_.idle() - d.idle)
     return given;
 
   sequence& s = new_sequence(a.id);
   if (a.salt && !a.salt->empty())
     s.salt = a.salt;
   given.outcome = fit::ok;
-  given.computed = d.parent < 0 ? d.shared * tokens_per_kv_block : a.fork_at;
+  given.computed = computed;
   share(s, d);
   make_room(d.total - d.shared);
   blocks_.allocate(d.total - d.shared, s.table);
@@ -276,6 +284,11 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
       given.copy_from = parent.table[static_cast<std::size_t>(d.shared)];
   }
   given.slot = s.slot;
+  const std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(computed, prompt, a.snapshot_interval);
+  if (at > 0 && at <= computed + a.rows) {
+    given.snapshot = snapshot({a.id, at, false});
+    given.snapshot_at = at;
+  }
   given.count = static_cast<std::int32_t>(s.table.size());
   got.blocks.insert(got.blocks.end(), s.table.begin(), s.table.end());
 

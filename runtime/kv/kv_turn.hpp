@@ -11,8 +11,8 @@
 namespace troupe {
 
 // The first position behind `position` where a prompt's state is kept for others, 0 if there is none: multiples of
-// `interval` (0 = none of these) inside the prompt, and its last multiple of 128 that leaves a row to compute. Chunks of
-// a prompt never run over such a position.
+// `interval` (0 = none of these) inside the prompt, and its last multiple of 128 that leaves a row to compute. Chunks
+// of a prompt never run over such a position.
 constexpr std::int32_t next_snapshot(std::int32_t position, std::int32_t prompt, std::int32_t interval) {
   const std::int32_t last = (prompt - 1) / tokens_per_kv_block * tokens_per_kv_block;
   if (position >= last)
@@ -35,9 +35,8 @@ struct kv_want {
     std::int32_t blocks = 0;
   };
   // A slot to keep the sequence's state in as of position `at`, a multiple of 128: this step or a later one fills it,
-  // and it can be found once this sequence has published the blocks before `at`; if it is released before that, the slot
-  // is free again. Asked again for the same position, the same slot is the answer. `rolling`: replaces the sequence's
-  // last rolling snapshot.
+  // and it can be found once this sequence has published the blocks before `at`; if it is released before that, the
+  // slot is free again. Wanted once per position. `rolling`: replaces the sequence's last rolling snapshot.
   struct snapshot {
     sequence_id id;
     std::int32_t at = 0;
@@ -49,14 +48,15 @@ struct kv_want {
     std::shared_ptr<const std::vector<std::int32_t>> prompt;
     std::shared_ptr<const std::string> salt; // tenants do not find each other's blocks; null = the common one
     std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
-    std::int32_t rows = 0; // the table is to cover this many positions behind the hit or fork_at, at most the prompt
-    // It fits if afterwards this many blocks, and those that the rest of its prompt will need, are free.
+    std::int32_t blocks = 0;                 // the table is to have at least this many, those of a hit included,
+    std::int32_t rows = 0; // and to cover this many positions behind the hit or fork_at, at most the prompt
+    // It fits if afterwards this many blocks, and those that the rest of its prompt will need (if rows > 0), are free.
     std::int32_t room = 0;
     // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval), if that is not 0 and at
     // most computed + rows. -1 = none.
     std::int32_t snapshot_interval = -1;
-    // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that. Counts
-    // as having published what that one has published.
+    // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
+    // Counts as having published what that one has published of these.
     sequence_id fork_of;
     std::int32_t fork_at = 0;
   };
@@ -67,6 +67,9 @@ struct kv_want {
   std::vector<growth> grow;
   std::vector<snapshot> snapshots;
   std::vector<admission> admit;
+  bool empty() const {
+    return publish.empty() && release.empty() && grow.empty() && snapshots.empty() && admit.empty();
+  }
   void clear() { publish.clear(), ids.clear(), release.clear(), grow.clear(), snapshots.clear(), admit.clear(); }
 };
 
