@@ -1,9 +1,9 @@
 // Continuous batching as a state machine without clock, actors or memory of its own: first come, first served; steps
 // are all prefill or all decode; a sequence's whole KV demand is reserved at admission, so nothing is ever preempted.
 #pragma once
-#include "runtime/base/result.hpp"
 #include "runtime/kv/kv_book.hpp"
-#include "runtime/scheduler/finish.hpp"
+#include "runtime/scheduler/event.hpp"
+#include "runtime/scheduler/limits.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <deque>
 #include <memory>
@@ -13,28 +13,6 @@
 #include <vector>
 
 namespace troupe {
-
-struct scheduler_limits {
-  std::int32_t max_num_seqs = 64;            // sequences that hold KV
-  std::int32_t max_num_batched_tokens = 512; // rows of a step
-  bool chunked_prefill = true;               // false: a prompt goes in one piece and must fit the row budget
-  std::int32_t max_model_len = 4096;         // prompt + output
-  std::int32_t kv_blocks = 64;               // of the pool, with its dummy block 0
-  std::int32_t history = 3;                  // ids before a sequence's first row that travel in a plan
-  std::int32_t decode_steps_between = 1;     // decode steps between two prefill steps while sequences decode (D3)
-};
-
-// What one call meant for one sequence: a token, parts of its prompt's results, its end, or several of these at once.
-// `end` other than none comes exactly once per accepted sequence, and nothing comes after it.
-struct sequence_event {
-  sequence_id id;
-  std::int64_t outputs_before = 0; // output tokens before this event
-  sequence_result output;
-  finish_reason end = finish_reason::none;
-  std::optional<std::int32_t> stop_id;
-  error failure;          // set when end is error
-  std::int64_t steps = 0; // steps that the sequence took part in so far
-};
 
 // An order to whoever keeps the KV pool. A demand is answered with grant(); a release may follow its demand before the
 // answer has come.

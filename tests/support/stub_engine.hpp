@@ -1,8 +1,12 @@
-// A model without arithmetic: the next token is a hash of the whole prefix and the seed, so that a wrong block table, a
-// lost row or a wrong position changes the text. Tokens live in the KV blocks that the plan names, as real KV would.
+// A model without arithmetic: the next token is a hash of the whole prefix and the seed. The hash of each prefix lives
+// in the KV blocks that the plan names, as real KV would, and a window of the last hashes in the state slot, as the
+// window rings would; so a wrong block table, snapshot, fork or hit, a lost row or a wrong position shows: as a
+// complaint if it can be seen on the spot, and in the text in any case.
 #pragma once
-#include "runtime/kv/kv_book.hpp"
+#include "runtime/kv/block_pool.hpp"
 #include "runtime/scheduler/plan.hpp"
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,73 +14,178 @@
 
 namespace troupe {
 
+inline std::uint64_t stub_hash(std::uint64_t prefix, std::int32_t token) {
+  std::uint64_t h = (prefix ^ static_cast<std::uint64_t>(token)) * 0xBF58476D1CE4E5B9ull + 0x9E3779B97F4A7C15ull;
+  return h ^ (h >> 29);
+}
+
+// Drawn for a sequence with this seed behind a prefix; EOS and stop ids are masked while fewer than min_tokens are out.
+inline std::int32_t stub_draw(std::uint64_t prefix, std::uint64_t seed, std::int32_t vocab,
+                              const sequence_spec* spec = nullptr, std::int64_t outputs = 0) {
+  const std::uint64_t h = stub_hash(stub_hash(prefix, 0x5eed) ^ seed, 0x70f3);
+  auto token = static_cast<std::int32_t>(h % static_cast<std::uint64_t>(vocab));
+  const auto masked = [&](std::int32_t t) {
+    const auto in = [t](const std::vector<std::int32_t>& v) { return std::find(v.begin(), v.end(), t) != v.end(); };
+    return spec && outputs < spec->params.min_tokens &&
+           ((!spec->params.ignore_eos && in(spec->eos_ids)) || in(spec->params.stop_token_ids));
+  };
+  for (std::int32_t i = 0; i < vocab && masked(token); ++i)
+    token = (token + 1) % vocab;
+  return token;
+}
+
 inline std::int32_t stub_token(std::span<const std::int32_t> prefix, std::uint64_t seed, std::int32_t vocab) {
-  std::uint64_t h = 0x9E3779B97F4A7C15ull ^ seed;
-  for (const std::int32_t t : prefix) {
-    h = (h ^ static_cast<std::uint64_t>(t)) * 0xBF58476D1CE4E5B9ull;
-    h ^= h >> 29;
-  }
-  return static_cast<std::int32_t>(h % static_cast<std::uint64_t>(vocab));
+  std::uint64_t h = 0;
+  for (const std::int32_t t : prefix)
+    h = stub_hash(h, t);
+  return stub_draw(h, seed, vocab);
 }
 
 struct stub_model {
-  std::int32_t vocab = 50, history = 3;
-  std::vector<std::int32_t> cache; // [blocks, 128]
-  std::string complaint;           // first thing wrong with a plan
+  static constexpr std::int32_t window = 16, ring = window + 12; // positions that a row reads, and that a slot holds
+  struct cell {
+    std::uint64_t hash = 0; // of the prefix that ends with this token
+    std::int32_t token = -7, position = -7;
+    bool operator==(const cell&) const = default;
+  };
+  struct slot {
+    std::array<cell, ring> cells;
+    std::int32_t drawn = -7, drawn_for = -7; // the last token drawn in this slot and its position
+  };
 
-  explicit stub_model(std::int32_t blocks) : cache(static_cast<std::size_t>(blocks) * 128, -7) {}
+  std::int32_t vocab = 50, history = 3;
+  std::vector<cell> cache; // [blocks, 128]
+  std::vector<slot> slots;
+  std::string complaint; // first thing wrong with a plan
+  std::int64_t rows = 0; // computed so far
+
+  explicit stub_model(std::int32_t blocks) : cache(static_cast<std::size_t>(blocks) * 128) {}
 
   void complain(const std::string& what) {
     if (complaint.empty())
       complaint = what;
   }
 
-  // The token at a position, as the block table of the sequence finds it.
-  std::int32_t& at(const step_plan& p, const planned_sequence& s, std::int32_t position) {
+  slot& slot_at(slot_id id) {
+    if (id.value <= 0)
+      complain("slot 0");
+    const auto at = static_cast<std::size_t>(std::max(0, id.value));
+    if (at >= slots.size())
+      slots.resize(at + 1);
+    return slots[at];
+  }
+
+  // The entry of a position, as the block table of the sequence finds it.
+  cell& at(const step_plan& p, const planned_sequence& s, std::int32_t position) {
     const auto block = p.blocks[static_cast<std::size_t>(s.first_block + position / 128)];
     if (block <= 0 || static_cast<std::size_t>(block) * 128 >= cache.size())
       complain("block 0 or outside the pool");
     return cache[static_cast<std::size_t>(block) * 128 + static_cast<std::size_t>(position % 128)];
   }
 
+  void copy_in(const step_plan& p) {
+    for (const slot_copy& c : p.restores) {
+      const slot from = slot_at(c.from);
+      slot_at(c.to).cells = from.cells;
+    }
+    for (const block_copy& c : p.block_copies)
+      std::copy_n(cache.begin() + c.from.value * 128, 128, cache.begin() + c.to.value * 128);
+  }
+
+  void copy_out(const step_plan& p) {
+    for (const slot_copy& c : p.snapshots) {
+      const slot from = slot_at(c.from);
+      slot_at(c.to) = from;
+    }
+  }
+
+  // The hash of the prefix that ends at `position`.
+  std::uint64_t compute(const step_plan& p, const planned_sequence& s, std::int32_t position, std::int32_t token) {
+    ++rows;
+    slot& state = slot_at(s.slot);
+    const auto ring_at = [&](std::int32_t q) -> cell& { return state.cells[static_cast<std::size_t>(q % ring)]; };
+    for (std::int32_t q = std::max(0, position - window + 1); q < position; ++q)
+      if (ring_at(q).position != q || ring_at(q) != at(p, s, q))
+        complain("position " + std::to_string(position) + " of " + s.spec->request_id + ": position " +
+                 std::to_string(q) + " differs between window and cache");
+    cell c;
+    c.token = token;
+    c.position = position;
+    c.hash = stub_hash(position > 0 ? at(p, s, position - 1).hash : 0, token);
+    at(p, s, position) = ring_at(position) = c;
+    return c.hash;
+  }
+
+  std::int32_t token_of(const step_plan& p, const planned_sequence& s, std::int32_t row) {
+    const std::int32_t token = p.tokens[static_cast<std::size_t>(s.first_token + row)];
+    if (token != token_in_flight) {
+      if (token < 0)
+        complain("a placeholder among the tokens");
+      return token;
+    }
+    const slot& state = slot_at(s.slot);
+    if (state.drawn_for != s.start + row)
+      complain("the token in flight is not the one that the step before drew");
+    return state.drawn;
+  }
+
+  void check(const step_plan& p, const planned_sequence& s) {
+    if (s.slot.value <= 0 || s.rows <= 0 || s.blocks != blocks_for(s.start + s.rows))
+      complain("slot, rows or block table");
+    for (std::int32_t h = 0; h < history; ++h) {
+      const std::int32_t position = s.start - history + h;
+      if (p.history[static_cast<std::size_t>(s.history + h)] != (position < 0 ? -1 : at(p, s, position).token))
+        complain("history");
+    }
+    const std::int32_t end = s.start + s.rows;
+    if (p.kind == step_kind::prefill && end > s.spec->prompt_tokens)
+      complain("rows of an output in a prefill step");
+    if (p.kind == step_kind::decode && s.start < s.spec->prompt_tokens - 1)
+      complain("rows of a prompt in a decode step");
+  }
+
   void run(const step_plan& p, step_result& r) {
     r.number = p.number;
     r.failure.clear();
     r.sequences.clear();
+    copy_in(p);
     for (const planned_sequence& s : p.sequences) {
-      if (s.slot.value <= 0 || s.rows <= 0 || s.blocks != blocks_for(s.start + s.rows))
-        complain("slot, rows or block table");
+      check(p, s);
+      std::uint64_t hash = 0;
       for (std::int32_t i = 0; i < s.rows; ++i)
-        at(p, s, s.start + i) = p.tokens[static_cast<std::size_t>(s.first_token + i)];
-      std::vector<std::int32_t> prefix;
-      for (std::int32_t i = 0; i < s.start + s.rows; ++i)
-        prefix.push_back(at(p, s, i));
-      for (std::int32_t h = 0; h < history; ++h) {
-        const std::int32_t position = s.start - history + h;
-        if (p.history[static_cast<std::size_t>(s.history + h)] !=
-            (position < 0 ? -1 : prefix[static_cast<std::size_t>(position)]))
-          complain("history");
-      }
-      sequence_result out;
+        hash = compute(p, s, s.start + i, token_of(p, s, i));
+      sequence_result& out = r.sequences.emplace_back();
       out.id = s.spec->id;
-      const std::int64_t output = static_cast<std::int64_t>(prefix.size()) - s.spec->prompt_tokens;
+      const std::int32_t end = s.start + s.rows, outputs = end - s.spec->prompt_tokens;
       if (s.sample) {
         out.sampled = true;
         const auto& golden = s.spec->params.golden_token_ids;
-        out.token = output < static_cast<std::int64_t>(golden.size()) ? golden[static_cast<std::size_t>(output)]
-                                                                      : stub_token(prefix, s.spec->seq_seed, vocab);
+        out.token = outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
+                                                 : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
         out.logprob = -static_cast<float>(out.token) / 8;
+        slot_at(s.slot).drawn = out.token;
+        slot_at(s.slot).drawn_for = end;
       }
       if (s.spec->params.prompt_logprobs)
-        for (std::int32_t i = s.start; i < s.start + s.rows; ++i)
+        for (std::int32_t i = s.start; i < end; ++i)
           if (i + 1 < s.spec->prompt_tokens)
-            out.prompt_logprobs.push_back(
-                static_cast<float>(i + 1 < s.start + s.rows ? prefix[static_cast<std::size_t>(i) + 1] : s.next));
+            out.prompt_logprobs.push_back(static_cast<float>(i + 1 < end ? at(p, s, i + 1).token : s.next));
       for (const std::int32_t row : s.spec->logit_rows)
-        if (row >= s.start && row < s.start + s.rows)
-          out.logits.push_back(static_cast<float>(prefix[static_cast<std::size_t>(row)]));
-      r.sequences.push_back(std::move(out));
+        if (row >= s.start && row < end)
+          out.logits.push_back(static_cast<float>(at(p, s, row).token));
     }
+    copy_out(p);
+  }
+
+  // A step that went wrong: its rows hold anything.
+  void spoil(const step_plan& p) {
+    copy_in(p);
+    for (const planned_sequence& s : p.sequences) {
+      for (std::int32_t i = 0; i < s.rows; ++i)
+        at(p, s, s.start + i) = cell{0xBAD, 1, -9};
+      slot_at(s.slot) = slot{};
+    }
+    copy_out(p);
   }
 };
 
@@ -85,15 +194,18 @@ struct stub_expectation {
   std::vector<std::int32_t> output;
   bool stopped = false; // by EOS or a stop id; else by length
 };
-inline stub_expectation stub_alone(const sequence_spec& spec, std::vector<std::int32_t> tokens, std::int32_t vocab,
+inline stub_expectation stub_alone(const sequence_spec& spec, std::span<const std::int32_t> prompt, std::int32_t vocab,
                                    std::int32_t max_model_len) {
   stub_expectation e;
-  while (static_cast<std::int32_t>(tokens.size()) < max_model_len &&
-         static_cast<std::int32_t>(e.output.size()) < spec.params.max_tokens) {
+  std::uint64_t hash = 0;
+  for (const std::int32_t t : prompt)
+    hash = stub_hash(hash, t);
+  while (std::ssize(prompt) + std::ssize(e.output) < max_model_len && std::ssize(e.output) < spec.params.max_tokens) {
     const std::size_t n = e.output.size();
     const auto& golden = spec.params.golden_token_ids;
-    const std::int32_t t = n < golden.size() ? golden[n] : stub_token(tokens, spec.seq_seed, vocab);
-    tokens.push_back(t);
+    const std::int32_t t =
+        n < golden.size() ? golden[n] : stub_draw(hash, spec.seq_seed, vocab, &spec, static_cast<std::int64_t>(n));
+    hash = stub_hash(hash, t);
     e.output.push_back(t);
     bool ends = false;
     for (const std::int32_t id : spec.params.stop_token_ids)

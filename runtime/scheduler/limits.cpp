@@ -1,0 +1,47 @@
+#include "runtime/scheduler/limits.hpp"
+#include "runtime/kv/block_pool.hpp"
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+error bad(const char* key, std::int64_t value, const std::string& why) {
+  return {"invalid_limits", std::string(key) + " = " + std::to_string(value) + ": " + why};
+}
+
+} // namespace
+
+status check(const scheduler_limits& l) {
+  if (l.max_num_seqs < 1)
+    return bad("max_num_seqs", l.max_num_seqs, "at least one sequence must be able to run; use 1 or more");
+  if (l.max_model_len < 1)
+    return bad("max_model_len", l.max_model_len, "a sequence needs at least one position; use 1 or more");
+  if (l.max_num_batched_tokens < tokens_per_kv_block)
+    return bad("max_num_batched_tokens", l.max_num_batched_tokens,
+               "a step must be able to fill a KV block; use " + std::to_string(tokens_per_kv_block) + " or more");
+  if (!l.chunked_prefill && l.max_num_batched_tokens < l.max_model_len)
+    return bad("max_num_batched_tokens", l.max_num_batched_tokens,
+               "without chunked prefill a step must take the longest prompt; use max_model_len = " +
+                   std::to_string(l.max_model_len) + " or more, or turn chunked prefill on");
+  if (l.kv_blocks < 2)
+    return bad("kv_blocks", l.kv_blocks, "no request can ever run; use 2 or more (block 0 is not given out)");
+  if (l.decode_steps_between < 1)
+    return bad("decode_steps_between", l.decode_steps_between, "prefill would starve decoding; use 1 or more");
+  if (l.ageing_steps < 1)
+    return bad("ageing_steps", l.ageing_steps, "use 1 or more");
+  if (l.prefill_fill_tokens < 0 || l.prefill_fill_tokens > l.max_num_batched_tokens)
+    return bad("prefill_fill_tokens", l.prefill_fill_tokens,
+               "must lie in 0..max_num_batched_tokens = " + std::to_string(l.max_num_batched_tokens));
+  if (l.ttft_bound_steps < 0)
+    return bad("ttft_bound_steps", l.ttft_bound_steps, "use 0 or more");
+  if (l.lookahead_tokens < 0 || l.lookahead_tokens > l.max_num_batched_tokens)
+    return bad("lookahead_tokens", l.lookahead_tokens,
+               "must lie in 0..max_num_batched_tokens = " + std::to_string(l.max_num_batched_tokens));
+  if (l.snapshot_interval < 0 || l.snapshot_interval % tokens_per_kv_block != 0)
+    return bad("snapshot_interval", l.snapshot_interval,
+               "snapshots lie at block boundaries; use 0 or a multiple of " + std::to_string(tokens_per_kv_block));
+  return nothing{};
+}
+
+} // namespace troupe

@@ -1,0 +1,338 @@
+#include "runtime/scheduler/scheduler_core.hpp"
+#include "runtime/base/check.hpp"
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+// Positions whose rows are ever computed: the last token of an output has none.
+std::int32_t reach_of(const sequence_spec& spec, std::int32_t max_model_len) {
+  return std::max<std::int32_t>(spec.prompt_tokens, static_cast<std::int32_t>(longest_length(spec, max_model_len)) - 1);
+}
+
+// Cuts off what an earlier life of the sequence has delivered already (D5).
+void keep_new(const sequence_spec& spec, std::int32_t start, std::int32_t end, std::int32_t delivered,
+              sequence_result& r) {
+  if (delivered <= start)
+    return;
+  auto& p = r.prompt_logprobs;
+  p.erase(p.begin(), p.begin() + std::min<std::ptrdiff_t>(delivered - start, std::ssize(p)));
+  if (r.logits.empty())
+    return;
+  const auto below = [&](std::int32_t position) {
+    return std::lower_bound(spec.logit_rows.begin(), spec.logit_rows.end(), position) - spec.logit_rows.begin();
+  };
+  const std::ptrdiff_t rows = below(end) - below(start), old = below(std::min(delivered, end)) - below(start);
+  if (rows > 0)
+    r.logits.erase(r.logits.begin(), r.logits.begin() + std::ssize(r.logits) / rows * old);
+}
+
+} // namespace
+
+scheduler_core::scheduler_core(const scheduler_limits& limits) : limits_(limits), free_blocks_(limits.kv_blocks - 1) {
+  TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1 &&
+                   limits.ageing_steps >= 1,
+               "scheduler limits");
+}
+
+status scheduler_core::submit(scheduling_request request, events& out) {
+  const sequence_spec& spec = *request.spec;
+  const std::string who = "request " + spec.request_id + ": ";
+  if (sequences_.contains(spec.id))
+    return error{"duplicate_id", who + "this id is in use"};
+  if (!request.prompt || request.prompt->empty() || spec.prompt_tokens != std::ssize(*request.prompt))
+    return error{"invalid_prompt", who + "the prompt is empty or its length is not the stated one"};
+  if (spec.prompt_tokens > limits_.max_model_len)
+    return error{"prompt_too_long", who + "the prompt has " + std::to_string(spec.prompt_tokens) +
+                                        " tokens, max_model_len is " + std::to_string(limits_.max_model_len)};
+  if (!limits_.chunked_prefill && spec.prompt_tokens > limits_.max_num_batched_tokens)
+    return error{"prompt_too_long", who + "the prompt has " + std::to_string(spec.prompt_tokens) +
+                                        " tokens, a step without chunked prefill takes max_num_batched_tokens = " +
+                                        std::to_string(limits_.max_num_batched_tokens)};
+  const std::int32_t needed = blocks_for(reach_of(spec, limits_.max_model_len));
+  if (needed > limits_.kv_blocks - 1)
+    return error{"no_space", who + "prompt and max_tokens need " + std::to_string(needed) +
+                                 " KV blocks, the pool has " + std::to_string(limits_.kv_blocks - 1) +
+                                 "; lower max_tokens or raise kv_blocks"};
+  sequence& s = new_record();
+  s.spec = std::move(request.spec);
+  s.prompt = std::move(request.prompt);
+  s.salt = std::move(request.salt);
+  s.output.assign(request.emitted.begin(), request.emitted.end());
+  s.delivered = s.output.empty() ? 0 : s.length() - 1;
+  s.order = {std::int64_t{request.priority} * limits_.ageing_steps + step_, ++arrivals_};
+  sequences_.emplace(s.spec->id, &s);
+  if (request.deadline_steps > 0) {
+    s.expires = step_ + request.deadline_steps;
+    deadlines_.emplace(s.expires, &s);
+  }
+  queue(s);
+  if (!s.output.empty()) { // a replay may have nothing left to do
+    const finish_state f = finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
+    if (f.reason != finish_reason::none) {
+      sequence_event e = event_of(s);
+      e.end = f.reason;
+      e.stop_id = f.stop_id;
+      end(s, std::move(e), out);
+      return nothing{};
+    }
+  }
+  const auto parent = sequences_.find(request.fork_of);
+  if (parent != sequences_.end() && parent->second != &s)
+    park(s, *parent->second);
+  return nothing{};
+}
+
+scheduler_core::sequence& scheduler_core::new_record() {
+  if (unused_.empty()) {
+    store_.emplace_back();
+    unused_.push_back(&store_.back());
+  }
+  sequence& s = *unused_.back();
+  unused_.pop_back();
+  s.life = ++lives_;
+  return s;
+}
+
+void scheduler_core::queue(sequence& s) {
+  s.in = phase::waiting;
+  s.parent = nullptr;
+  s.waits_since = step_;
+  s.refused_since = 0;
+  waiting_.insert(&s);
+}
+
+// A branch waits for its parent's prompt if it can share it; else it stays in the queue.
+void scheduler_core::park(sequence& s, sequence& parent) {
+  const bool shares = (parent.in == phase::waiting || parent.in == phase::admitting || parent.in == phase::prefill) &&
+                      s.output.empty() && s.prompt_tokens() > 1 && !s.whole_prompt_needed() &&
+                      (s.prompt == parent.prompt || *s.prompt == *parent.prompt);
+  if (!shares)
+    return;
+  waiting_.erase(&s);
+  s.in = phase::parked;
+  s.parent = &parent;
+  parent.branches.push_back(&s);
+  ++parked_;
+}
+
+// They compute their prompt on their own, with what the prefix cache has of it.
+void scheduler_core::release_branches(sequence& parent) {
+  for (sequence* b : parent.branches) {
+    std::erase(forks_, b);
+    --parked_;
+    queue(*b);
+  }
+  parent.branches.clear();
+}
+
+sequence_event scheduler_core::event_of(const sequence& s) const {
+  sequence_event e;
+  e.id = s.spec->id;
+  e.output.id = s.spec->id;
+  e.outputs_before = std::ssize(s.output);
+  e.steps = s.steps;
+  e.preemptions = s.preemptions;
+  e.cached_tokens = s.cached;
+  return e;
+}
+
+// The terminal event. Rows that are out stop counting; cache and slot go back with the next turn, which is safe because
+// steps run in order.
+void scheduler_core::end(sequence& s, sequence_event event, events& out) {
+  out.push_back(std::move(event));
+  if (s.in == phase::waiting)
+    waiting_.erase(&s);
+  if (s.in == phase::parked) {
+    std::erase(s.parent->branches, &s);
+    std::erase(forks_, &s);
+    --parked_;
+  }
+  if (s.holds_cache())
+    drop_cache(s);
+  release_branches(s);
+  if (s.expires > 0)
+    deadlines_.erase({s.expires, &s});
+  sequences_.erase(s.spec->id);
+  auto output = std::move(s.output); // keeps its memory
+  auto blocks = std::move(s.blocks);
+  auto branches = std::move(s.branches);
+  output.clear(), blocks.clear();
+  s = sequence{};
+  s.life = ++lives_;
+  s.output = std::move(output);
+  s.blocks = std::move(blocks);
+  s.branches = std::move(branches);
+  unused_.push_back(&s);
+}
+
+void scheduler_core::end_with(sequence& s, std::string code, std::string text, events& out) {
+  sequence_event e = event_of(s);
+  e.end = finish_reason::error;
+  e.failure = {std::move(code), "request " + s.spec->request_id + ": " + std::move(text)};
+  end(s, std::move(e), out);
+}
+
+void scheduler_core::expire(events& out) {
+  while (!deadlines_.empty() && deadlines_.begin()->first < step_ + 1)
+    end_with(*deadlines_.begin()->second, "deadline", "it was not done within its deadline_steps", out);
+}
+
+// What has been computed for good and fills whole blocks, from now on for everybody.
+void scheduler_core::publish(sequence& s) {
+  if (!limits_.prefix_cache)
+    return;
+  const std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
+  const std::int32_t blocks = usable / tokens_per_kv_block - s.published;
+  if (blocks <= 0)
+    return;
+  next_.publish.push_back({s.spec->id, blocks});
+  for (std::int32_t p = s.published * tokens_per_kv_block, last = p + blocks * tokens_per_kv_block; p < last; ++p)
+    next_.ids.push_back(s.token(p));
+  s.published += blocks;
+}
+
+void scheduler_core::drop_cache(sequence& s) {
+  publish(s);
+  next_.release.push_back(s.spec->id);
+  released_blocks_ += static_cast<std::int32_t>(s.blocks.size());
+  active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
+  s.life = ++lives_;
+  s.computed = s.committed = s.unresolved = s.published = s.snapshot_at = 0;
+  s.blocks.clear();
+  s.slot = s.snapshot = slot_id{};
+  s.depends_on = 0;
+}
+
+bool scheduler_core::abort(sequence_id id, events& out) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end())
+    return false;
+  sequence_event e = event_of(*at->second);
+  e.end = finish_reason::abort;
+  end(*at->second, std::move(e), out);
+  return true;
+}
+
+void scheduler_core::fail_all(const error& why, events& out) {
+  flights_out_ = 0;
+  std::vector<sequence_id> ids;
+  for (const auto& [id, s] : sequences_)
+    ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const sequence_id id : ids) {
+    sequence& s = *sequences_.at(id);
+    sequence_event e = event_of(s);
+    e.end = finish_reason::error;
+    e.failure = why;
+    end(s, std::move(e), out);
+  }
+}
+
+void scheduler_core::complete(step_result& result, events& out) {
+  flight& f = flights_[first_flight_];
+  if (flights_out_ == 0 || result.number != f.number)
+    return;
+  first_flight_ = 1 - first_flight_;
+  --flights_out_;
+  if (result.failure.empty() && result.sequences.size() != f.rows.size())
+    result.failure = "the executor answered for " + std::to_string(result.sequences.size()) + " of " +
+                     std::to_string(f.rows.size()) + " sequences";
+  if (!result.failure.empty())
+    fail_step(f, result.failure, out);
+  else
+    for (std::size_t i = 0; i < f.rows.size(); ++i)
+      if (f.rows[i].s->life == f.rows[i].life)
+        apply(f.rows[i], result.sequences[i], out);
+}
+
+// Nothing of the step counts: its sequences end, and branches that copied from them start over.
+void scheduler_core::fail_step(const flight& f, const std::string& why, events& out) {
+  for (const flown& r : f.rows)
+    if (r.s->life == r.life) {
+      ++r.s->steps;
+      end_with(*r.s, "device_error", why, out);
+    }
+  for (auto& [id, s] : sequences_) {
+    if (s->depends_on != f.number)
+      continue;
+    if (s->holds_cache()) {
+      drop_cache(*s);
+      queue(*s);
+    } else if (s->in == phase::admitting) {
+      s->life = ++lives_;
+      s->depends_on = 0;
+      s->published = 0;
+      queue(*s);
+    }
+  }
+}
+
+void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
+  sequence& s = *f.s;
+  ++s.steps;
+  if (r.failure.empty() && f.sample && (!r.sampled || r.token < 0))
+    r.failure = "the executor gave no token";
+  if (!r.failure.empty()) {
+    end_with(s, "device_error", std::move(r.failure), out);
+    return;
+  }
+  sequence_event e = event_of(s);
+  e.output = std::move(r);
+  e.output.sampled = f.sample;
+  keep_new(*s.spec, f.start, f.end, s.delivered, e.output);
+  s.committed = f.end;
+  s.delivered = std::max(s.delivered, f.end);
+  if (f.sample) {
+    --s.unresolved;
+    s.output.push_back(e.output.token);
+    const finish_state state = finish_after(*s.spec, e.output.token, std::ssize(s.output), limits_.max_model_len);
+    e.end = state.reason;
+    e.stop_id = state.stop_id;
+  } else if (f.end >= limits_.max_model_len) {
+    e.end = finish_reason::length; // the prompt fills the model's length
+  }
+  if (e.end != finish_reason::none) {
+    end(s, std::move(e), out);
+    return;
+  }
+  publish(s);
+  if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
+    out.push_back(std::move(e));
+}
+
+bool scheduler_core::consistent() const {
+  std::size_t waiting = 0, parked = 0, active = 0, admitting = 0;
+  for (const auto& [id, s] : sequences_) {
+    waiting += s->in == phase::waiting;
+    parked += s->in == phase::parked;
+    admitting += s->in == phase::admitting;
+    active += s->holds_cache();
+    if (s->in == phase::free || s->spec->id != id)
+      return false;
+    if (!s->holds_cache()) {
+      if (s->computed != 0 || s->committed != 0 || s->unresolved != 0 || !s->blocks.empty() || s->slot.value != 0)
+        return false;
+      continue;
+    }
+    std::int32_t out = 0, drawn = 0;
+    for (std::size_t i = 0; i < flights_out_; ++i)
+      for (const flown& f : flights_[(first_flight_ + i) % 2].rows)
+        if (f.s == s && f.life == s->life)
+          ++out, drawn += f.sample;
+    const bool prompt_left = s->computed < s->prompt_tokens();
+    if (s->committed > s->computed || s->computed > s->length() + std::max(0, s->unresolved - 1) ||
+        drawn != s->unresolved || (out == 0 && s->committed != s->computed) ||
+        blocks_for(s->computed) > std::ssize(s->blocks) || s->slot.value == 0 ||
+        prompt_left != (s->in == phase::prefill))
+      return false;
+  }
+  return waiting == waiting_.size() && parked == parked_ && active == active_.size() &&
+         admitting == static_cast<std::size_t>(
+                          turn_.open ? std::count_if(turn_.admit.begin(), turn_.admit.end(), current) : 0) &&
+         std::is_sorted(active_.begin(), active_.end(), before{}) &&
+         active_.size() <= static_cast<std::size_t>(limits_.max_num_seqs) && unused_.size() + live() == store_.size();
+}
+
+} // namespace troupe

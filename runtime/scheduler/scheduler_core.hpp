@@ -1,0 +1,176 @@
+// Which sequences run in which step, as a state machine without clock, actors or memory of its own (engine.md §20).
+//
+// A step takes one turn:
+//   decide_step over the intents of all ranks -> want() -> the KV manager answers -> plan() -> the executor runs it ->
+//   complete().
+// Up to two steps may be out (limits.async): the next is planned while one runs; the tokens that the running one draws
+// are token_in_flight in the plan. submit(), abort(), complete() and fail_all() may come at any time, inside a turn
+// too.
+//
+// KV is taken for the rows of the coming step only. When a sequence needs a block and none is free, the last one in the
+// order of service loses its cache; it keeps its place and later computes its prompt again, then its output as forced
+// rows, so that its tokens stay what they were (exactness.md §8). Nothing is ever taken from the first in the order.
+#pragma once
+#include "runtime/base/result.hpp"
+#include "runtime/kv/kv_turn.hpp"
+#include "runtime/scheduler/event.hpp"
+#include "runtime/scheduler/limits.hpp"
+#include "runtime/scheduler/plan.hpp"
+#include "runtime/scheduler/row_shares.hpp"
+#include "runtime/scheduler/sequence.hpp"
+#include "runtime/scheduler/step_type.hpp"
+#include <array>
+#include <deque>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+struct scheduling_request {
+  std::shared_ptr<const sequence_spec> spec;
+  std::shared_ptr<const std::vector<std::int32_t>> prompt;
+  std::shared_ptr<const std::string>
+      salt;                          // prefix cache: tenants do not find each other's blocks; null = the common one
+  std::int32_t priority = 0;         // lower goes first
+  std::int64_t deadline_steps = 0;   // ends with code "deadline" if it lives for more steps; 0 = none
+  sequence_id fork_of;               // branch 0 of the same request: its prompt is computed once for both
+  std::vector<std::int32_t> emitted; // output already given out, before a worker was lost: computed, not drawn again
+};
+
+// Why requests wait, for reports (D23).
+enum class held_back : std::uint8_t { none, places, blocks, slots };
+
+class scheduler_core {
+public:
+  using events = std::vector<sequence_event>;
+
+  explicit scheduler_core(const scheduler_limits& limits); // see check()
+
+  // Queues a sequence. Refused, with nothing queued: code duplicate_id, invalid_prompt, prompt_too_long (longer than
+  // the model's length or, unchunked, than a step) or no_space (needs more KV than there is).
+  status submit(scheduling_request request, events& out);
+  // Ends a live sequence in any state; false if there is none.
+  bool abort(sequence_id id, events& out);
+
+  step_intent intent() const;
+  step_rule rule() const { return rule_of(limits_); }
+  // Begins a turn. False, and nothing begun: a turn is under way, enough steps are out, or there is nothing to do. With
+  // nullopt only what the KV manager must know (what ended) is put into `out`. `out` is overwritten, its memory reused.
+  bool want(std::optional<step_kind> decided, kv_want& out);
+  // Ends the turn. False: no step came of it. `out` is overwritten, its memory reused.
+  bool plan(const kv_got& got, step_plan& out, events& ev);
+  // Books the result of the oldest step that is out; a result of another number is ignored. Values are moved out of
+  // `result`.
+  void complete(step_result& result, events& out);
+  // Ends everything that is alive with this error; steps that are out count as over.
+  void fail_all(const error& why, events& out);
+
+  std::size_t waiting() const { return waiting_.size() + parked_; }
+  std::size_t running() const { return active_.size(); } // sequences that hold KV
+  std::size_t live() const { return sequences_.size(); }
+  std::size_t steps_out() const { return flights_out_; }
+  bool in_turn() const { return turn_.open; }
+  std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); } // planned so far
+  held_back waiting_for() const { return held_back_; }
+  const scheduler_limits& limits() const { return limits_; }
+  // Every sequence is in exactly the place that its state says; positions, blocks and counters agree.
+  bool consistent() const;
+
+private:
+  using sequence = scheduled_sequence;
+  using phase = scheduled_sequence::phase;
+  struct flown { // rows of one sequence in a step that is out
+    sequence* s;
+    std::uint64_t life;
+    std::int32_t start, end;
+    bool sample;
+  };
+  struct flight {
+    std::uint64_t number = 0;
+    std::vector<flown> rows;
+  };
+  struct demand { // of one sequence in the turn under way; void if its life has passed
+    sequence* s;
+    std::uint64_t life;
+    sequence_id id;
+    std::int32_t rows = 0;
+    bool fork = false;
+  };
+  struct turn {
+    bool open = false;
+    bool asked = false; // the KV manager had something to do
+    std::optional<step_kind> kind;
+    std::vector<demand> rows, grow, snapshots, admit; // the last three parallel to kv_want's
+  };
+
+  // scheduler_core.cpp: what is alive
+  sequence& new_record();
+  void queue(sequence& s);
+  void park(sequence& s, sequence& parent);
+  void release_branches(sequence& parent);
+  sequence_event event_of(const sequence& s) const;
+  void end(sequence& s, sequence_event event, events& out);
+  void end_with(sequence& s, std::string code, std::string text, events& out);
+  void expire(events& out);
+  void publish(sequence& s);
+  void drop_cache(sequence& s);
+  void apply(const flown& f, sequence_result& r, events& out);
+  void fail_step(const flight& f, const std::string& why, events& out);
+  static bool current(const demand& d) { return d.s->life == d.life; }
+
+  // scheduler_turn.cpp: who runs next
+  std::int32_t depth() const { return limits_.async ? 2 : 1; }
+  std::int32_t places() const;
+  std::int32_t free_blocks() const { return free_blocks_ + released_blocks_; }
+  bool ends_with_token_in_flight(const sequence& s) const;
+  bool can_decode(const sequence& s) const;
+  bool can_grow(const sequence& s) const;
+  bool fork_open(const sequence& s) const;
+  bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
+  std::int32_t chunk_end(const sequence& s) const;
+  template <class Visit> void each_admissible(Visit visit) const;
+  void want_prefill();
+  void want_decode();
+  std::int32_t want_forks(std::int32_t budget);
+  void want_admission(sequence& s, std::int32_t rows, std::int32_t promised);
+  std::int32_t room_for(const sequence& s, std::int32_t rows, std::int32_t promised) const;
+  void want_rows(sequence& s, std::int32_t rows);
+  std::int32_t secure(sequence& s, std::int32_t rows);
+  sequence* victim_behind(const sequence& s) const;
+  void want_snapshot(sequence& s, std::int32_t at, bool rolling);
+  void take_growth(const kv_got& got);
+  void take_admissions(const kv_got& got, step_plan& out, events& ev);
+  void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
+  void refuse(sequence& s, const kv_got::admitted& a, const kv_got& got, bool first, bool fork, events& ev);
+  void add_rows(sequence& s, std::int32_t rows, step_plan& out);
+
+  scheduler_limits limits_;
+  std::deque<sequence> store_; // records never move and are used again
+  std::vector<sequence*> unused_;
+  std::unordered_map<sequence_id, sequence*> sequences_;
+  std::set<sequence*, before> waiting_;
+  std::vector<sequence*> active_; // hold KV, in the order of service
+  std::vector<sequence*> forks_;  // parked branches whose parent's prompt is through
+  std::size_t parked_ = 0;        // on parents or in forks_
+  std::set<std::pair<std::int64_t, sequence*>> deadlines_;
+  std::uint64_t arrivals_ = 0, lives_ = 0;
+
+  turn turn_;
+  std::uint64_t turns_ = 0;
+  kv_want next_;                  // what the next turn asks, collected as it happens
+  std::array<flight, 2> flights_; // ring of the steps that are out
+  std::size_t first_flight_ = 0, flights_out_ = 0;
+  std::int64_t step_ = 0;
+  std::int32_t steps_since_prefill_ = 0;
+  std::int32_t free_blocks_ = 0, free_slots_ = 0; // as the last answer said
+  std::int32_t released_blocks_ = 0;              // since then
+  held_back held_back_ = held_back::none;
+
+  std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
+  std::vector<row_share> shares_;
+  std::vector<std::int32_t> scratch_;
+};
+
+} // namespace troupe

@@ -1,0 +1,483 @@
+// scheduler_core: who runs in the next step, what KV that takes, and the plan.
+#include "runtime/base/check.hpp"
+#include "runtime/scheduler/scheduler_core.hpp"
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+// A branch may copy its parent's state while its window still lies in the parent's rings, which keep 12 positions more.
+constexpr std::int32_t fork_slack = 4;
+constexpr std::size_t bypass_window = 32;    // requests that do not fit and are passed over in one look at the queue
+constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
+
+std::int32_t blocks_short(const scheduled_sequence& s, std::int32_t rows) {
+  return blocks_for(s.computed + rows) - static_cast<std::int32_t>(s.blocks.size());
+}
+
+std::int32_t covered(const scheduled_sequence& s) {
+  return static_cast<std::int32_t>(s.blocks.size()) * tokens_per_kv_block - s.computed;
+}
+
+} // namespace
+
+std::int32_t scheduler_core::places() const {
+  return limits_.max_num_seqs - static_cast<std::int32_t>(active_.size() + turn_.admit.size());
+}
+
+// Whether the token at s.computed, which a step that is out draws, is known to be the last one.
+bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
+  const std::int64_t outputs = s.computed - s.prompt_tokens() + 1;
+  const auto& golden = s.spec->params.golden_token_ids;
+  const std::int32_t token = outputs <= std::ssize(golden) ? golden[static_cast<std::size_t>(outputs - 1)] : -1;
+  return finish_after(*s.spec, token, outputs, limits_.max_model_len).reason != finish_reason::none;
+}
+
+bool scheduler_core::can_decode(const sequence& s) const {
+  if (s.in != phase::decode)
+    return false;
+  if (s.computed < s.length())
+    return true;
+  return s.computed == s.length() && s.unresolved == 1 && !ends_with_token_in_flight(s);
+}
+
+// Whether a block for one more row is there, or could be taken from a sequence behind.
+bool scheduler_core::can_grow(const sequence& s) const {
+  return blocks_short(s, 1) <= 0 || free_blocks() > 0 || active_.back() != &s;
+}
+
+bool scheduler_core::fork_open(const sequence& s) const {
+  return s.parent->in == phase::decode && s.parent->computed <= s.prompt_tokens() + fork_slack;
+}
+
+// Chunks end where snapshots are kept.
+std::int32_t scheduler_core::chunk_end(const sequence& s) const {
+  const std::int32_t at =
+      keeps_snapshots() ? next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval) : 0;
+  return at > 0 ? at : s.prompt_tokens();
+}
+
+// Waiting sequences that may ask for KV, in order, until visit() says false. One that does not fit is passed over for
+// ageing_steps; after that nobody behind it is admitted before it.
+template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
+  std::size_t passed = 0;
+  for (sequence* s : waiting_) {
+    const bool ask = s->refused_since == 0 || active_.empty() || free_blocks() > s->asked_free ||
+                     step_ >= s->asked_at + ask_again_after;
+    if (ask && !visit(*s))
+      return;
+    if (!ask && ++passed > bypass_window)
+      return;
+    if (s->refused_since != 0 && step_ + 1 - s->refused_since > limits_.ageing_steps)
+      return;
+  }
+}
+
+step_intent scheduler_core::intent() const {
+  step_intent i;
+  i.steps_since_prefill = steps_since_prefill_;
+  std::int64_t held = 0;
+  const auto waits = [&](std::int32_t rows, std::int64_t since) {
+    held += rows;
+    i.oldest_wait = std::max(i.oldest_wait, static_cast<std::int32_t>(step_ - since));
+  };
+  bool partial = false;
+  for (const sequence* s : active_) {
+    if (s->in == phase::decode) {
+      i.decode = i.decode || (can_decode(*s) && can_grow(*s));
+    } else {
+      partial = true;
+      i.prefill = i.prefill || can_grow(*s);
+      waits(s->prompt_tokens() - s->computed, s->last_step);
+    }
+  }
+  std::int32_t left = places();
+  if (left > 0)
+    each_admissible([&](const sequence& s) {
+      i.prefill = true;
+      waits(s.prompt_tokens(), s.waits_since);
+      return --left > 0;
+    });
+  for (const sequence* s : forks_)
+    (fork_open(*s) ? i.decode : i.prefill) |= !fork_open(*s) || places() > 0;
+  i.held_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(held, 1 << 30));
+  i.kv_low = partial && free_blocks() <= std::ssize(active_);
+  return i;
+}
+
+bool scheduler_core::want(std::optional<step_kind> decided, kv_want& out) {
+  out.clear();
+  if (turn_.open || flights_out_ >= static_cast<std::size_t>(depth()))
+    return false;
+  ++turns_;
+  turn_.kind = decided;
+  turn_.rows.clear(), turn_.grow.clear(), turn_.snapshots.clear(), turn_.admit.clear();
+  if (decided == step_kind::prefill)
+    want_prefill();
+  else if (decided == step_kind::decode)
+    want_decode();
+  free_blocks_ = free_blocks(), released_blocks_ = 0;
+  turn_.asked = !next_.empty();
+  if (!turn_.asked && turn_.rows.empty())
+    return false;
+  turn_.open = true;
+  std::swap(out, next_);
+  return true;
+}
+
+void scheduler_core::want_prefill() {
+  const std::int32_t budget = limits_.max_num_batched_tokens - want_forks(limits_.max_num_batched_tokens);
+  candidates_.clear();
+  shares_.clear();
+  const auto add = [&](sequence& s) {
+    candidates_.push_back(&s);
+    shares_.push_back({chunk_end(s) - s.computed, 0});
+  };
+  auto holder = active_.begin();
+  const auto add_holders_before = [&](const sequence* end) {
+    for (; holder != active_.end() && (!end || before{}(*holder, end)); ++holder)
+      if ((*holder)->in == phase::prefill)
+        add(**holder);
+  };
+  if (std::int32_t left = places(); left > 0)
+    each_admissible([&](sequence& s) {
+      add_holders_before(&s);
+      add(s);
+      return --left > 0;
+    });
+  else if (!waiting_.empty())
+    held_back_ = held_back::places;
+  add_holders_before(nullptr);
+  if (limits_.chunked_prefill)
+    share_rows(shares_, budget, limits_.lookahead_tokens, scratch_);
+  else
+    share_whole(shares_, budget);
+
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    if (candidates_[i]->in == phase::prefill && shares_[i].rows > 0)
+      want_rows(*candidates_[i], shares_[i].rows);
+  std::int32_t promised = 0; // blocks that prompts under way will still need
+  for (const sequence* s : active_)
+    if (s->in == phase::prefill)
+      promised += std::max(0, blocks_for(s->prompt_tokens()) -
+                                  std::max(blocks_for(s->computed + (s->turn == turns_ ? s->wanted_rows : 0)),
+                                           static_cast<std::int32_t>(s->blocks.size())));
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    if (candidates_[i]->in == phase::waiting && candidates_[i]->turn != turns_ && shares_[i].rows > 0) {
+      want_admission(*candidates_[i], shares_[i].rows, promised);
+      promised += blocks_for(candidates_[i]->prompt_tokens()) - blocks_for(shares_[i].rows);
+    }
+}
+
+void scheduler_core::want_decode() {
+  std::int32_t left = limits_.max_num_batched_tokens - want_forks(limits_.max_num_batched_tokens);
+  candidates_.clear();
+  for (sequence* s : active_)
+    if (can_decode(*s))
+      candidates_.push_back(s);
+  if (std::ssize(candidates_) > left) { // in turn
+    std::sort(candidates_.begin(), candidates_.end(), [](const sequence* a, const sequence* b) {
+      return a->last_step != b->last_step ? a->last_step < b->last_step : before{}(a, b);
+    });
+    candidates_.resize(static_cast<std::size_t>(left));
+    std::sort(candidates_.begin(), candidates_.end(), before{});
+  }
+  left -= static_cast<std::int32_t>(candidates_.size());
+  for (sequence* s : candidates_) {
+    if (s->in != phase::decode) // lost its cache to one before it
+      continue;
+    std::int32_t rows = 1 + std::clamp(s->length() - s->computed - 1, 0, left); // forced ones
+    if (s->snapshot_at > s->computed)
+      rows = std::min(rows, s->snapshot_at - s->computed);
+    left -= rows - 1;
+    want_rows(*s, rows);
+  }
+}
+
+// Branches whose parent's prompt is through: each computes the prompt's last row again, with its own seed, on a copy of
+// the parent's state. Returns the rows taken from the budget.
+std::int32_t scheduler_core::want_forks(std::int32_t budget) {
+  std::int32_t rows = 0;
+  for (std::size_t i = 0; i < forks_.size();) {
+    sequence& s = *forks_[i];
+    sequence& parent = *s.parent;
+    const bool open = fork_open(s);
+    if (open && (places() <= 0 || rows >= budget)) {
+      ++i;
+      continue;
+    }
+    forks_.erase(forks_.begin() + static_cast<std::ptrdiff_t>(i));
+    std::erase(parent.branches, &s);
+    --parked_;
+    if (!open) {
+      queue(s);
+      continue;
+    }
+    parent.turn = turns_; // nobody takes its blocks in this turn
+    s.parent = nullptr;
+    s.in = phase::admitting;
+    s.depends_on = static_cast<std::uint64_t>(parent.last_step);
+    s.published = std::min(parent.published, (s.prompt_tokens() - 1) / tokens_per_kv_block);
+    turn_.admit.push_back({&s, s.life, s.spec->id, 1, true});
+    kv_want::admission a;
+    a.id = s.spec->id;
+    a.prompt = s.prompt;
+    a.salt = s.salt;
+    a.rows = 1;
+    a.fork_of = parent.spec->id;
+    a.fork_at = s.prompt_tokens() - 1;
+    next_.admit.push_back(std::move(a));
+    ++rows;
+  }
+  return rows;
+}
+
+void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t promised) {
+  kv_want::admission a;
+  a.id = s.spec->id;
+  a.prompt = s.prompt;
+  a.salt = s.salt;
+  a.rows = rows;
+  a.room = room_for(s, rows, promised);
+  if (limits_.prefix_cache && !s.whole_prompt_needed())
+    a.hit_limit = hit_cap(limits_.yoco, s.prompt_tokens(), limits_.yoco_keep);
+  if (keeps_snapshots())
+    a.snapshot_interval = limits_.snapshot_interval;
+  next_.admit.push_back(std::move(a));
+  waiting_.erase(&s);
+  s.in = phase::admitting;
+  turn_.admit.push_back({&s, s.life, s.spec->id, rows, false});
+}
+
+// Blocks, beside those for its prompt, that must be free for its admission: its own output so far, and some for those
+// that run, so that they do not take its cache away at once. A prompt that goes in one step may use what longer ones
+// have been promised. Each loss of its cache doubles what a sequence waits for; so there are few (C2).
+std::int32_t scheduler_core::room_for(const sequence& s, std::int32_t rows, std::int32_t promised) const {
+  const auto reach = [&](const sequence& x) { return blocks_for(longest_length(*x.spec, limits_.max_model_len)); };
+  std::int32_t room = blocks_for(s.length()) - blocks_for(s.prompt_tokens());
+  if (active_.empty() && turn_.admit.empty())
+    return room;
+  room += static_cast<std::int32_t>(active_.size() + 7) / 8;
+  if (rows < s.prompt_tokens())
+    room += promised;
+  if (s.preemptions > 0) {
+    const std::int32_t ahead = 1 << std::min(s.preemptions - 1, 16);
+    room += std::clamp(reach(s) - blocks_for(s.length()), 0, ahead);
+    for (const sequence* other : active_)
+      if (before{}(other, &s))
+        room += std::clamp(reach(*other) - static_cast<std::int32_t>(other->blocks.size()), 0, ahead);
+  }
+  return room;
+}
+
+// Rows of a sequence that holds KV, as many as blocks can be had for.
+void scheduler_core::want_rows(sequence& s, std::int32_t rows) {
+  s.turn = turns_;
+  rows = s.wanted_rows = secure(s, rows);
+  if (rows == 0)
+    return;
+  turn_.rows.push_back({&s, s.life, s.spec->id, rows, false});
+  const std::int32_t end = s.computed + rows;
+  if (s.in == phase::prefill && keeps_snapshots() &&
+      end == next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval))
+    want_snapshot(s, end, false);
+  if (s.in == phase::decode && limits_.prefix_cache && limits_.cache_output_blocks && end % tokens_per_kv_block == 0)
+    want_snapshot(s, end, true);
+}
+
+void scheduler_core::want_snapshot(sequence& s, std::int32_t at, bool rolling) {
+  if (s.snapshot_at == at)
+    return; // from a turn whose rows did not come
+  next_.snapshots.push_back({s.spec->id, at, rolling});
+  turn_.snapshots.push_back({&s, s.life, s.spec->id, 0, false});
+  s.snapshot_at = at;
+  s.snapshot = slot_id{};
+}
+
+std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
+  std::int32_t need = blocks_short(s, rows);
+  while (need > free_blocks()) {
+    const std::int32_t fits = covered(s) + std::max(0, free_blocks()) * tokens_per_kv_block;
+    if (fits > 0) {
+      rows = std::min(rows, fits);
+      need = blocks_short(s, rows);
+      break;
+    }
+    sequence* v = victim_behind(s);
+    if (!v)
+      return 0; // waits for those before it
+    drop_cache(*v);
+    v->turn = turns_; // does not come back in this turn
+    ++v->preemptions;
+    release_branches(*v);
+    queue(*v);
+  }
+  if (need > 0) {
+    free_blocks_ -= need;
+    next_.grow.push_back({s.spec->id, blocks_for(s.computed + rows)});
+    turn_.grow.push_back({&s, s.life, s.spec->id, 0, false});
+  }
+  return rows;
+}
+
+// The last in the order of service that has no part in this turn.
+scheduler_core::sequence* scheduler_core::victim_behind(const sequence& s) const {
+  for (std::size_t i = active_.size(); i-- > 0 && before{}(&s, active_[i]);)
+    if (active_[i]->turn != turns_)
+      return active_[i];
+  return nullptr;
+}
+
+bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
+  TROUPE_CHECK(turn_.open, "a plan without a turn");
+  turn_.open = false;
+  out.sequences.clear(), out.tokens.clear(), out.blocks.clear(), out.history.clear();
+  out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
+  out.number = static_cast<std::uint64_t>(step_ + 1);
+  out.kind = turn_.kind.value_or(step_kind::decode);
+  flight& f = flights_[(first_flight_ + flights_out_) % 2];
+  f.number = out.number;
+  f.rows.clear();
+  expire(ev);
+  if (turn_.asked) {
+    free_blocks_ = got.free_blocks, free_slots_ = got.free_slots;
+    take_growth(got);
+    take_admissions(got, out, ev);
+  }
+  for (const demand& d : turn_.rows) {
+    if (!current(d))
+      continue;
+    std::int32_t rows = std::min(d.rows, covered(*d.s));
+    if (d.s->in == phase::prefill)
+      rows = std::min(rows, chunk_end(*d.s) - d.s->computed);
+    if (rows > 0)
+      add_rows(*d.s, rows, out);
+  }
+  turn_.admit.clear();
+  if (turn_.kind == step_kind::prefill)
+    steps_since_prefill_ = 0; // also if none came of it: decoding goes on
+  if (out.sequences.empty())
+    return false;
+  if (turn_.kind == step_kind::decode)
+    ++steps_since_prefill_;
+  ++step_;
+  ++flights_out_;
+  return true;
+}
+
+void scheduler_core::take_growth(const kv_got& got) {
+  TROUPE_CHECK(got.grow.size() == turn_.grow.size() && got.snapshots.size() == turn_.snapshots.size() &&
+                   got.admit.size() == turn_.admit.size(),
+               "an answer of the KV manager to another turn");
+  for (std::size_t i = 0; i < turn_.grow.size(); ++i) {
+    const auto& g = got.grow[i];
+    if (current(turn_.grow[i]) && g.outcome == fit::ok)
+      turn_.grow[i].s->blocks.insert(turn_.grow[i].s->blocks.end(), got.blocks.begin() + g.first,
+                                     got.blocks.begin() + g.first + g.count);
+  }
+  for (std::size_t i = 0; i < turn_.snapshots.size(); ++i)
+    if (current(turn_.snapshots[i]))
+      turn_.snapshots[i].s->snapshot = got.snapshots[i];
+}
+
+void scheduler_core::take_admissions(const kv_got& got, step_plan& out, events& ev) {
+  bool refused = false;
+  for (std::size_t i = 0; i < turn_.admit.size(); ++i) {
+    const demand& d = turn_.admit[i];
+    const auto& a = got.admit[i];
+    if (!current(d)) { // ended meanwhile
+      if (a.outcome == fit::ok)
+        next_.release.push_back(d.id);
+    } else if (a.outcome == fit::ok) {
+      admit(*d.s, d, a, got, out);
+    } else {
+      refuse(*d.s, a, got, !refused, d.fork, ev);
+      refused = true;
+    }
+  }
+  if (!refused && !turn_.admit.empty())
+    held_back_ = held_back::none;
+}
+
+void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out) {
+  s.in = phase::prefill;
+  s.blocks.assign(got.blocks.begin() + a.first, got.blocks.begin() + a.first + a.count);
+  s.slot = a.slot;
+  s.computed = a.computed;
+  if (!d.fork)
+    s.published = a.computed / tokens_per_kv_block;
+  s.committed = d.fork ? s.published * tokens_per_kv_block : a.computed;
+  s.snapshot = a.snapshot;
+  s.snapshot_at = a.snapshot_at;
+  s.refused_since = 0;
+  if (s.preemptions == 0)
+    s.cached = a.computed;
+  s.output.reserve(static_cast<std::size_t>(longest_length(*s.spec, limits_.max_model_len) - s.prompt_tokens()));
+  s.blocks.reserve(static_cast<std::size_t>(blocks_for(longest_length(*s.spec, limits_.max_model_len))));
+  active_.insert(std::lower_bound(active_.begin(), active_.end(), &s, before{}), &s);
+  if (a.restore_from.value != 0)
+    out.restores.push_back({a.restore_from, s.slot});
+  if (a.copy_from.value != 0)
+    out.block_copies.push_back({a.copy_from, s.blocks[static_cast<std::size_t>(a.computed / tokens_per_kv_block)]});
+  TROUPE_CHECK(s.computed < s.prompt_tokens() && covered(s) > 0, "an admission without a row");
+  turn_.rows.push_back({&s, s.life, s.spec->id, d.rows, false});
+}
+
+void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, const kv_got& got, bool first, bool fork,
+                            events& ev) {
+  const std::int64_t since = s.refused_since;
+  const bool alone = active_.empty() && next_.release.empty() && first;
+  s.depends_on = 0, s.published = 0;
+  const std::int64_t waits_since = s.waits_since;
+  queue(s);
+  s.waits_since = waits_since, s.refused_since = since;
+  if (!fork && (a.outcome == fit::never || alone)) {
+    end_with(s, "no_space", "the KV pool can never hold it", ev);
+    return;
+  }
+  if (!first || fork)
+    return;
+  if (s.refused_since == 0)
+    s.refused_since = step_ + 1;
+  s.asked_at = step_;
+  s.asked_free = got.free_blocks;
+  held_back_ = got.free_slots <= 0 ? held_back::slots : held_back::blocks;
+}
+
+void scheduler_core::add_rows(sequence& s, std::int32_t rows, step_plan& out) {
+  const std::int32_t start = s.computed, end = start + rows, known = s.length(), prompt = s.prompt_tokens();
+  planned_sequence& p = out.sequences.emplace_back();
+  p.spec = s.spec;
+  p.slot = s.slot;
+  p.start = start;
+  p.rows = rows;
+  p.first_token = static_cast<std::int32_t>(out.tokens.size());
+  p.first_block = static_cast<std::int32_t>(out.blocks.size());
+  p.blocks = blocks_for(end);
+  p.history = static_cast<std::int32_t>(out.history.size());
+  p.sample = end == known + s.unresolved && end < limits_.max_model_len;
+  p.next = end < prompt ? s.token(end) : -1;
+  for (std::int32_t position = start; position < end; ++position)
+    out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
+  for (std::int32_t b = 0; b < p.blocks; ++b)
+    out.blocks.push_back(s.blocks[static_cast<std::size_t>(b)].value);
+  for (std::int32_t h = start - limits_.history; h < start; ++h)
+    out.history.push_back(h >= 0 ? s.token(h) : -1);
+  if (s.snapshot_at == end) {
+    if (s.snapshot.value != 0)
+      out.snapshots.push_back({s.slot, s.snapshot});
+    s.snapshot_at = 0;
+    s.snapshot = slot_id{};
+  }
+  s.computed = end;
+  s.unresolved += p.sample;
+  s.last_step = step_ + 1;
+  flights_[(first_flight_ + flights_out_) % 2].rows.push_back({&s, s.life, start, end, p.sample});
+  if (s.in == phase::prefill && end == prompt) {
+    s.in = phase::decode;
+    forks_.insert(forks_.end(), s.branches.begin(), s.branches.end());
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,89 @@
+// The scheduler's record of one sequence. Only scheduler_core uses it.
+#pragma once
+#include "runtime/base/ids.hpp"
+#include "runtime/scheduler/plan.hpp"
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// Who goes first. Priority and time of arrival in one number, so that waiting raises a sequence against later ones and
+// the order of two sequences never changes (C16).
+struct service_order {
+  std::int64_t rank = 0; // priority * ageing_steps + step of arrival
+  std::uint64_t arrival = 0;
+  friend auto operator<=>(const service_order&, const service_order&) = default;
+};
+
+struct scheduled_sequence {
+  enum class phase : std::uint8_t {
+    free,      // of the store of records
+    waiting,   // in the queue
+    parked,    // a branch whose parent's prompt is not through
+    admitting, // asked for in the turn under way
+    prefill,   // holds KV, prompt rows are left
+    decode     // holds KV, all prompt rows were planned
+  };
+
+  // The request.
+  std::shared_ptr<const sequence_spec> spec;
+  std::shared_ptr<const std::vector<std::int32_t>> prompt;
+  std::shared_ptr<const std::string> salt;
+  service_order order;
+  std::int64_t expires = 0;                  // last step it may see; 0 = no deadline
+  scheduled_sequence* parent = nullptr;      // of a parked branch
+  std::vector<scheduled_sequence*> branches; // parked on this one
+
+  phase in = phase::free;
+  std::uint64_t life = 0; // raised when the sequence ends or loses its cache: rows of an older life count for nothing
+  std::vector<std::int32_t> output;
+
+  // Positions: 0 <= committed <= computed <= length().
+  std::int32_t computed = 0;   // whose rows have been planned
+  std::int32_t committed = 0;  // whose rows have come back
+  std::int32_t unresolved = 0; // tokens that planned rows draw
+  std::int32_t delivered = 0;  // positions whose rows' results went out, in any life
+
+  // The cache.
+  std::vector<block_id> blocks;
+  slot_id slot;
+  std::int32_t published = 0; // blocks
+  slot_id snapshot;           // waits for the row that ends at snapshot_at
+  std::int32_t snapshot_at = 0;
+  std::uint64_t depends_on =
+      0; // step whose failure makes this life worthless: a fork's parent computed its prompt there
+
+  // Waiting.
+  std::int64_t waits_since = 0;   // step
+  std::int64_t refused_since = 0; // step of the first refusal; 0 = none
+  std::int64_t asked_at = 0;      // step of the last one
+  std::int32_t asked_free = 0;    // free blocks then
+
+  std::uint64_t turn = 0;       // the last one that gave it rows
+  std::int32_t wanted_rows = 0; // in that turn
+
+  // Usage.
+  std::int64_t last_step = 0; // that planned rows of it
+  std::int64_t steps = 0;
+  std::int32_t preemptions = 0;
+  std::int32_t cached = 0;
+
+  std::int32_t prompt_tokens() const { return spec->prompt_tokens; }
+  // Prompt and output that the host knows.
+  std::int32_t length() const { return prompt_tokens() + static_cast<std::int32_t>(output.size()); }
+  std::int32_t token(std::int32_t position) const {
+    return position < prompt_tokens() ? (*prompt)[static_cast<std::size_t>(position)]
+                                      : output[static_cast<std::size_t>(position - prompt_tokens())];
+  }
+  bool holds_cache() const { return in == phase::prefill || in == phase::decode; }
+  bool whole_prompt_needed() const { return spec->params.prompt_logprobs || !spec->logit_rows.empty(); }
+};
+
+struct before {
+  bool operator()(const scheduled_sequence* a, const scheduled_sequence* b) const { return a->order < b->order; }
+};
+
+} // namespace troupe

@@ -1,0 +1,270 @@
+// Invariants I1-I10 of engine.md §20.3 over random limits and random events. The oracle is each request alone.
+// One seed again: TROUPE_SEED=<seed> runtime_test --run_test=scheduler_property
+#include "tests/support/core_world.hpp"
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <random>
+
+using namespace troupe;
+
+namespace {
+
+struct tally { // over all seeds, so that a generator that reaches nothing is seen
+  std::int64_t events = 0, completed = 0, stopped = 0, aborted = 0, failed = 0, expired = 0, refused = 0;
+  std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, late_rows = 0, lost_steps = 0;
+};
+
+class trial {
+public:
+  trial(unsigned seed, tally& t) : random_(seed), world_(make_limits(), make_slots()), tally_(t) {
+    vocab_ = pick(2, 50);
+    world_.model.vocab = vocab_;
+    const int count = pick(3, 24);
+    aborts_ = chance(30) ? pick(1, 20) : 0;
+    crowded_ = chance(50);
+    while (std::ssize(requests_) < count)
+      make_request();
+  }
+
+  // Empty if every rule held.
+  std::string run() {
+    for (int event = 0; event < 200000 && !done(); ++event) {
+      ++tally_.events;
+      act(pick(0, 99));
+      if (!world_.healthy())
+        return world_.trouble + " (event " + std::to_string(event) + ")";
+    }
+    if (!done())
+      return "no end: " + std::to_string(world_.core.live()) + " requests live";
+    if (const std::string s = drained(); !s.empty())
+      return s;
+    for (const auto& r : requests_)
+      if (const std::string s = judge(r); !s.empty())
+        return r.spec->request_id + ": " + s;
+    const kv_statistics k = world_.kv.statistics();
+    tally_.hits += static_cast<std::int64_t>(k.hits), tally_.forks += static_cast<std::int64_t>(k.forks);
+    return {};
+  }
+
+private:
+  int pick(int lo, int hi) { return lo + static_cast<int>(random_() % static_cast<std::uint64_t>(hi - lo + 1)); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+
+  scheduler_limits make_limits() {
+    scheduler_limits l;
+    l.max_num_seqs = pick(1, 6);
+    l.chunked_prefill = chance(80);
+    l.max_model_len = pick(150, 900);
+    l.max_num_batched_tokens = l.chunked_prefill ? (chance(50) ? pick(128, 400) : pick(1, 200)) : l.max_model_len;
+    l.kv_blocks = 1 + blocks_for(l.max_model_len) + pick(0, chance(50) ? 3 : 20);
+    l.decode_steps_between = pick(1, 3);
+    l.async = chance(70);
+    l.prefix_cache = chance(80);
+    l.cache_output_blocks = chance(80);
+    l.snapshot_interval = 128 * pick(0, 3);
+    l.ageing_steps = pick(1, 60);
+    l.prefill_fill_tokens = chance(50) ? 0 : pick(0, l.max_num_batched_tokens);
+    l.ttft_bound_steps = pick(0, 20);
+    l.lookahead_tokens = chance(70) ? 0 : pick(0, std::min(l.max_num_batched_tokens, 20));
+    return l;
+  }
+  std::int32_t make_slots() { return 1 + world_limits_seqs() + pick(0, 8); }
+  std::int32_t world_limits_seqs() { return 6; }
+
+  void make_request() {
+    const std::int32_t most = world_.limits.max_model_len;
+    const std::int32_t length = pick(1, chance(50) ? std::min(most, 40) : most);
+    auto prompt = made_prompt(length, chance(60) ? 1 : pick(0, 40)); // many share a prefix
+    if (chance(40))
+      for (std::int32_t i = pick(0, length - 1); i < length; ++i)
+        prompt[static_cast<std::size_t>(i)] = pick(0, vocab_ - 1);
+    for (auto& t : prompt)
+      t %= vocab_;
+    core_request r(requests_.size() + 1, std::move(prompt), pick(1, crowded_ ? 400 : chance(70) ? 30 : 300), random_());
+    auto& p = r.spec->params;
+    r.spec->eos_ids = {chance(50) ? pick(0, vocab_ - 1) : 1000};
+    p.ignore_eos = chance(60);
+    p.min_tokens = pick(0, 3);
+    p.prompt_logprobs = chance(15);
+    if (chance(20))
+      p.stop_token_ids = {pick(0, vocab_ - 1)};
+    if (chance(15))
+      p.golden_token_ids = {pick(0, vocab_ - 1), r.spec->eos_ids[0], pick(0, vocab_ - 1)};
+    if (chance(10))
+      r.spec->logit_rows = {0, length - 1};
+    r.ask.priority = chance(70) ? 0 : pick(-2, 2);
+    if (chance(10))
+      r.ask.deadline_steps = pick(1, 400);
+    requests_.push_back(r);
+    for (int branches = chance(25) ? pick(1, 4) : 0; branches > 0; --branches) { // n > 1
+      core_request b(requests_.size() + 1, {}, p.max_tokens, random_());
+      const auto id = b.spec->id;
+      const auto name = b.spec->request_id;
+      const auto seed = b.spec->seq_seed;
+      *b.spec = *r.spec;
+      b.spec->id = id, b.spec->request_id = name, b.spec->seq_seed = seed;
+      b.ask.prompt = r.ask.prompt;
+      b.ask.priority = r.ask.priority;
+      b.ask.fork_of = r.spec->id;
+      requests_.push_back(b);
+    }
+  }
+
+  bool done() const {
+    return next_ == requests_.size() && world_.core.live() == 0 && world_.out.empty() && !world_.core.in_turn();
+  }
+
+  void act(int what) {
+    if (what < 8 && next_ < requests_.size()) {
+      submit();
+    } else if (what < 9) {
+      const auto id = static_cast<std::uint64_t>(pick(1, static_cast<int>(requests_.size())));
+      if (pick(1, 1000) <= aborts_ && world_.abort(id))
+        ++tally_.aborted;
+    } else if (what < 10) {
+      mischief();
+    } else if (what < 40) {
+      if (!world_.core.in_turn())
+        world_.begin_turn();
+    } else if (what < 70) {
+      if (world_.core.in_turn())
+        world_.end_turn();
+    } else if (!world_.out.empty()) {
+      world_.finish_step();
+    }
+  }
+
+  void submit() {
+    const core_request& r = requests_[next_];
+    const status s = world_.submit(r);
+    if (!s)
+      world_.blame("refused: " + s.failure().message);
+    ++next_;
+  }
+
+  void mischief() {
+    if (chance(50)) { // impossible ones
+      const auto l = world_.limits;
+      core_request longer(1000, made_prompt(l.max_model_len + 1), 1);
+      if (world_.submit(longer))
+        world_.blame("a prompt that is too long was taken");
+      ++tally_.refused;
+    } else if (chance(60) && next_ > 0) {
+      const core_request& r = requests_[static_cast<std::size_t>(pick(0, static_cast<int>(next_) - 1))];
+      if (world_.results[r.spec->id.value].ends == 0 && world_.submit(r))
+        world_.blame("an id was taken twice");
+    } else if (chance(10) && !world_.out.empty()) {
+      ++tally_.lost_steps;
+      world_.fail_step();
+    } else if (chance(4)) {
+      lose_engine();
+    }
+  }
+
+  // The worker is lost: its requests end there, and go on on a new one from what they had given out.
+  void lose_engine() {
+    std::vector<std::uint64_t> live;
+    for (std::size_t i = 0; i < next_; ++i)
+      if (world_.results[i + 1].ends == 0)
+        live.push_back(i + 1);
+    world_.core.fail_all({"engine_lost", "test"}, world_.events);
+    world_.absorb();
+    world_.out.clear();
+    if (world_.core.in_turn()) // its plan is for nobody
+      if (world_.end_turn())
+        world_.blame("a step for nobody");
+    for (const std::uint64_t id : live) {
+      core_outcome& o = world_.results[id];
+      if (o.ends != 1 || o.failure.code != "engine_lost")
+        world_.blame("no end of its own for each");
+      o.ends = 0, o.end = finish_reason::none, o.failure = {};
+      core_request r = requests_[id - 1];
+      r.ask.emitted = o.tokens;
+      r.ask.deadline_steps = 0;
+      if (o.tokens.empty())
+        o.prompt_logprobs.clear(), o.logits.clear();
+      if (const status s = world_.submit(r); !s)
+        world_.blame("a replay was refused: " + s.failure().message);
+      ++tally_.replays;
+    }
+  }
+
+  // I1, I10: everything is back, but for what the cache keeps.
+  std::string drained() {
+    world_.settle();
+    if (world_.kv.sequences() != 0 || world_.core.running() != 0 || world_.core.waiting() != 0)
+      return "something is still held";
+    const kv_statistics k = world_.kv.statistics();
+    if (k.used_blocks != 0 || k.used_slots != 0)
+      return std::to_string(k.used_blocks) + " blocks and " + std::to_string(k.used_slots) + " slots leaked";
+    return {};
+  }
+
+  std::string judge(const core_request& r) {
+    const core_outcome& o = world_.results[r.spec->id.value];
+    if (o.ends != 1 || o.late)
+      return "ends " + std::to_string(o.ends) + (o.late ? ", something came late or out of order" : "");
+    const auto want = stub_alone(*r.spec, *r.ask.prompt, vocab_, world_.limits.max_model_len);
+    tally_.preemptions += o.preemptions;
+    tally_.most_preemptions = std::max<std::int64_t>(tally_.most_preemptions, o.preemptions);
+    const bool whole = o.end == finish_reason::stop || o.end == finish_reason::length;
+    if (o.tokens.size() > want.output.size() || (whole && o.tokens.size() != want.output.size()) ||
+        !std::equal(o.tokens.begin(), o.tokens.end(), want.output.begin()))
+      return "other tokens than alone";
+    if (o.end == finish_reason::abort || o.end == finish_reason::error) {
+      tally_.failed += o.failure.code == "device_error";
+      tally_.expired += o.failure.code == "deadline";
+      return o.end == finish_reason::error && o.failure.code != "device_error" && o.failure.code != "deadline"
+                 ? "failed: " + o.failure.message
+                 : "";
+    }
+    ++tally_.completed;
+    tally_.stopped += want.stopped;
+    if ((o.end == finish_reason::stop) != want.stopped)
+      return "another end than alone";
+    std::vector<float> logprobs, logits;
+    if (r.spec->params.prompt_logprobs)
+      logprobs.assign(r.ask.prompt->begin() + 1, r.ask.prompt->end());
+    for (const std::int32_t row : r.spec->logit_rows)
+      logits.push_back(static_cast<float>((*r.ask.prompt)[static_cast<std::size_t>(row)]));
+    if (o.prompt_logprobs != logprobs)
+      return "prompt_logprobs";
+    if (o.logits != logits)
+      return "logits";
+    return {};
+  }
+
+  std::mt19937_64 random_;
+  core_world world_;
+  tally& tally_;
+  std::int32_t vocab_ = 50;
+  int aborts_ = 0; // per mille of the chances
+  bool crowded_ = false;
+  std::vector<core_request> requests_;
+  std::size_t next_ = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(scheduler_property)
+
+BOOST_AUTO_TEST_CASE(every_schedule_gives_what_each_request_gives_alone) {
+  tally t;
+  if (const char* one = std::getenv("TROUPE_SEED")) {
+    BOOST_TEST(trial(static_cast<unsigned>(std::atoi(one)), t).run() == "");
+    return;
+  }
+  for (unsigned seed = 0; seed < 1500; ++seed) {
+    const std::string trouble = trial(seed, t).run();
+    BOOST_REQUIRE_MESSAGE(trouble.empty(),
+                          trouble << "\nagain: TROUPE_SEED=" << seed << " runtime_test --run_test=scheduler_property");
+  }
+  BOOST_TEST_MESSAGE("events " << t.events << ", completed " << t.completed << ", stopped " << t.stopped << ", aborted "
+                               << t.aborted << ", failed " << t.failed << ", expired " << t.expired << ", preemptions "
+                               << t.preemptions << " (most " << t.most_preemptions << "), hits " << t.hits << ", forks "
+                               << t.forks << ", replays " << t.replays << ", lost steps " << t.lost_steps);
+  BOOST_TEST(t.events > 100000);
+  BOOST_TEST(t.completed > 5000);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

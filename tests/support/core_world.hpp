@@ -1,0 +1,209 @@
+// Scheduler core, KV cache and stub model without actors: an engine whose every message waits for the test.
+#pragma once
+#include "runtime/kv/kv_cache.hpp"
+#include "runtime/scheduler/scheduler_core.hpp"
+#include "tests/support/stub_engine.hpp"
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct core_request {
+  std::shared_ptr<sequence_spec> spec = std::make_shared<sequence_spec>();
+  scheduling_request ask;
+
+  core_request(std::uint64_t id, std::vector<std::int32_t> prompt, std::int32_t max_tokens, std::uint64_t seed = 0) {
+    spec->id = sequence_id{id};
+    spec->request_id = "r" + std::to_string(id);
+    spec->params.max_tokens = max_tokens;
+    spec->seq_seed = seed;
+    spec->prompt_tokens = static_cast<std::int32_t>(prompt.size());
+    ask.spec = spec;
+    ask.prompt = std::make_shared<const std::vector<std::int32_t>>(std::move(prompt));
+  }
+};
+
+inline std::vector<std::int32_t> made_prompt(std::int32_t length, std::int32_t first = 1) {
+  std::vector<std::int32_t> p;
+  for (std::int32_t i = 0; i < length; ++i)
+    p.push_back((first + 7 * i + i * i / 3) % 50);
+  return p;
+}
+
+struct core_outcome {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> prompt_logprobs, logits;
+  finish_reason end = finish_reason::none;
+  int ends = 0;
+  bool late = false; // something came after the end, or tokens out of order
+  error failure;
+  std::int64_t steps = 0, first_token_step = -1, longest_gap = 0, last_token_step = 0;
+  std::int32_t preemptions = 0, cached = 0;
+};
+
+struct core_world {
+  scheduler_limits limits;
+  scheduler_core core;
+  kv_cache kv;
+  stub_model model;
+  kv_want want;
+  kv_got got;
+  std::vector<sequence_event> events;
+  std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
+  std::map<std::uint64_t, core_outcome> results;
+  std::string trouble;    // first broken rule
+  std::string kinds;      // of all steps, P and D
+  std::size_t widest = 0; // rows of a step
+
+  static kv_cache_settings cache_of(const scheduler_limits& l, std::int32_t slots) {
+    kv_cache_settings s;
+    s.blocks = l.kv_blocks;
+    s.slots = slots > 0 ? slots : 1 + 2 * l.max_num_seqs;
+    s.snapshot_slots = l.max_num_seqs;
+    s.numerics_id = "stub", s.model_id = "stub";
+    return s;
+  }
+
+  explicit core_world(const scheduler_limits& l, std::int32_t slots = 0)
+      : limits(l), core(l), kv(cache_of(l, slots)), model(l.kv_blocks) {
+    model.history = l.history;
+  }
+
+  void blame(const std::string& what) {
+    if (trouble.empty())
+      trouble = what;
+  }
+
+  void absorb() {
+    for (sequence_event& e : events) {
+      core_outcome& r = results[e.id.value];
+      r.late = r.late || r.ends > 0 || e.outputs_before != std::ssize(r.tokens);
+      const auto now = static_cast<std::int64_t>(core.steps());
+      if (e.output.sampled) {
+        if (r.tokens.empty())
+          r.first_token_step = now;
+        else
+          r.longest_gap = std::max(r.longest_gap, now - r.last_token_step);
+        r.last_token_step = now;
+        r.tokens.push_back(e.output.token);
+      }
+      r.prompt_logprobs.insert(r.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
+                               e.output.prompt_logprobs.end());
+      r.logits.insert(r.logits.end(), e.output.logits.begin(), e.output.logits.end());
+      r.ends += e.end != finish_reason::none;
+      r.end = e.end;
+      r.failure = e.failure;
+      r.steps = e.steps, r.preemptions = e.preemptions, r.cached = e.cached_tokens;
+    }
+    events.clear();
+  }
+
+  status submit(core_request r) {
+    r.ask.spec = r.spec;
+    auto s = core.submit(std::move(r.ask), events);
+    absorb();
+    return s;
+  }
+  bool abort(std::uint64_t id) {
+    const bool was = core.abort(sequence_id{id}, events);
+    absorb();
+    return was;
+  }
+
+  bool begin_turn() {
+    const step_intent i = core.intent();
+    return core.want(decide_step(std::span(&i, 1), core.rule()), want);
+  }
+  // True if a step came of it.
+  bool end_turn() {
+    if (!want.empty())
+      kv.turn(want, got);
+    step_plan p;
+    const bool made = core.plan(got, p, events);
+    absorb();
+    if (!made)
+      return false;
+    check(p);
+    kinds += p.kind == step_kind::prefill ? 'P' : 'D';
+    out.push_back(std::move(p));
+    return true;
+  }
+  void check(const step_plan& p) {
+    widest = std::max(widest, p.tokens.size());
+    if (std::ssize(p.tokens) > limits.max_num_batched_tokens)
+      blame("more rows than the budget");
+    if (std::ssize(p.sequences) > limits.max_num_seqs || core.running() > static_cast<std::size_t>(limits.max_num_seqs))
+      blame("more sequences than max_num_seqs");
+    for (const planned_sequence& s : p.sequences)
+      if (s.start + s.rows > limits.max_model_len)
+        blame("a position behind max_model_len");
+    if (out.size() > (limits.async ? 1u : 0u))
+      blame("too many steps out");
+  }
+  // The oldest step runs and its result is booked.
+  void finish_step() {
+    step_result r;
+    model.run(out.front(), r);
+    out.pop_front();
+    core.complete(r, events);
+    absorb();
+  }
+  // The device fails in it; what it wrote is anything.
+  void fail_step() {
+    step_result r;
+    r.number = out.front().number;
+    r.failure = "device lost";
+    model.spoil(out.front());
+    out.pop_front();
+    core.complete(r, events);
+    absorb();
+    if (!out.empty()) { // computed on what the failed one left behind: must not count, however it looks
+      const std::string before = model.complaint;
+      step_result next;
+      model.run(out.front(), next);
+      model.complaint = before;
+      out.pop_front();
+      core.complete(next, events);
+      absorb();
+    }
+  }
+  // Turns until no step can be added, then one result; false when nothing is left to do.
+  bool step() {
+    while (begin_turn())
+      end_turn();
+    if (out.empty())
+      return false;
+    finish_step();
+    return true;
+  }
+  void run(int limit = 1000000) {
+    while (step() && limit-- > 0) {
+    }
+    settle();
+  }
+  // Tells the KV cache what ended.
+  void settle() {
+    if (core.want(std::nullopt, want))
+      end_turn();
+  }
+  std::vector<std::int32_t> rows(std::size_t of_step = 0) const {
+    std::vector<std::int32_t> v;
+    for (const auto& s : out.at(of_step).sequences)
+      v.push_back(s.rows);
+    return v;
+  }
+  bool healthy() {
+    if (!core.consistent())
+      blame("the core's books disagree");
+    if (!kv.conserved())
+      blame("blocks or slots are lost");
+    if (!model.complaint.empty())
+      blame(model.complaint);
+    return trouble.empty();
+  }
+};
+
+} // namespace troupe
