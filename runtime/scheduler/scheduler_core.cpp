@@ -197,6 +197,7 @@ void scheduler_core::drop_cache(sequence& s) {
   publish(s);
   next_.release.push_back(s.spec->id);
   released_blocks_ += static_cast<std::int32_t>(s.blocks.size());
+  ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
   s.life = ++lives_;
   s.computed = s.committed = s.unresolved = s.published = s.snapshot_at = 0;

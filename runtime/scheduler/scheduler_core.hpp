@@ -73,7 +73,7 @@ public:
   std::size_t steps_out() const { return flights_out_; }
   bool in_turn() const { return turn_.open; }
   std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); } // planned so far
-  held_back waiting_for() const { return held_back_; }
+  held_back waiting_for() const;                                            // what the queue waits for
   const scheduler_limits& limits() const { return limits_; }
   // Every sequence is in exactly the place that its state says; positions, blocks and counters agree.
   bool consistent() const;
@@ -127,7 +127,8 @@ private:
   bool ends_with_token_in_flight(const sequence& s) const;
   bool can_decode(const sequence& s) const;
   bool can_grow(const sequence& s) const;
-  bool fork_open(const sequence& s) const;
+  std::int32_t promised_blocks() const;
+  bool worth_asking(const sequence& s, std::int32_t promised) const;
   bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
   std::int32_t chunk_end(const sequence& s) const;
   template <class Visit> void each_admissible(Visit visit) const;
@@ -143,7 +144,7 @@ private:
   void take_growth(const kv_got& got);
   void take_admissions(const kv_got& got, step_plan& out, events& ev);
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
-  void refuse(sequence& s, const kv_got::admitted& a, const kv_got& got, bool first, bool fork, events& ev);
+  void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
   void add_rows(sequence& s, std::int32_t rows, step_plan& out);
 
   scheduler_limits limits_;
@@ -164,9 +165,8 @@ private:
   std::size_t first_flight_ = 0, flights_out_ = 0;
   std::int64_t step_ = 0;
   std::int32_t steps_since_prefill_ = 0;
-  std::int32_t free_blocks_ = 0, free_slots_ = 0; // as the last answer said
-  std::int32_t released_blocks_ = 0;              // since then
-  held_back held_back_ = held_back::none;
+  // As the last answer said, and what has been released since then.
+  std::int32_t free_blocks_ = 0, free_slots_ = 1 << 30, released_blocks_ = 0, released_slots_ = 0;
 
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;

@@ -2,6 +2,7 @@
 #include "runtime/base/check.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -9,7 +10,7 @@ namespace {
 
 // A branch may copy its parent's state while its window still lies in the parent's rings, which keep 12 positions more.
 constexpr std::int32_t fork_slack = 4;
-constexpr std::size_t bypass_window = 32;    // requests that do not fit and are passed over in one look at the queue
+constexpr std::int32_t bypass_window = 32;   // requests that do not fit and are passed over in one look at the queue
 constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
 
 std::int32_t blocks_short(const scheduled_sequence& s, std::int32_t rows) {
@@ -22,8 +23,11 @@ std::int32_t covered(const scheduled_sequence& s) {
 
 } // namespace
 
+// Sequences that could be admitted now. Without a slot only one, if there is nobody to wait for.
 std::int32_t scheduler_core::places() const {
-  return limits_.max_num_seqs - static_cast<std::int32_t>(active_.size() + turn_.admit.size());
+  const auto taken = static_cast<std::int32_t>(turn_.admit.size());
+  const std::int32_t slots = std::max(free_slots_ + released_slots_, active_.empty() ? 1 : 0);
+  return std::min(limits_.max_num_seqs - static_cast<std::int32_t>(active_.size()), slots) - taken;
 }
 
 // Whether the token at s.computed, which a step that is out draws, is known to be the last one.
@@ -47,10 +51,6 @@ bool scheduler_core::can_grow(const sequence& s) const {
   return blocks_short(s, 1) <= 0 || free_blocks() > 0 || active_.back() != &s;
 }
 
-bool scheduler_core::fork_open(const sequence& s) const {
-  return s.parent->in == phase::decode && s.parent->computed <= s.prompt_tokens() + fork_slack;
-}
-
 // Chunks end where snapshots are kept.
 std::int32_t scheduler_core::chunk_end(const sequence& s) const {
   const std::int32_t at =
@@ -58,18 +58,41 @@ std::int32_t scheduler_core::chunk_end(const sequence& s) const {
   return at > 0 ? at : s.prompt_tokens();
 }
 
+// Blocks that prompts under way will still need.
+std::int32_t scheduler_core::promised_blocks() const {
+  std::int32_t promised = 0;
+  for (const sequence* s : active_)
+    if (s->in == phase::prefill) {
+      const std::int32_t wanted = s->turn == turns_ ? s->wanted_rows : 0;
+      promised += std::max(0, blocks_for(s->prompt_tokens()) - std::max(blocks_for(s->computed + wanted),
+                                                                        static_cast<std::int32_t>(s->blocks.size())));
+    }
+  return promised;
+}
+
+// Whether a sequence that was refused should ask again: it fits even without a hit, or it is time to see whether there
+// is one.
+bool scheduler_core::worth_asking(const sequence& s, std::int32_t promised) const {
+  if (s.refused_since == 0 || active_.empty() || step_ >= s.asked_at + ask_again_after)
+    return true;
+  const std::int32_t rows = std::min(chunk_end(s), limits_.max_num_batched_tokens);
+  return blocks_for(s.prompt_tokens()) + room_for(s, rows, promised) <= free_blocks();
+}
+
 // Waiting sequences that may ask for KV, in order, until visit() says false. One that does not fit is passed over for
-// ageing_steps; after that nobody behind it is admitted before it.
+// ageing_steps, but not one that has lost its cache (C16, D11).
 template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
-  std::size_t passed = 0;
+  if (places() <= 0 || waiting_.empty())
+    return;
+  const std::int32_t promised = promised_blocks();
+  std::int32_t passed = 0, left = places();
   for (sequence* s : waiting_) {
-    const bool ask = s->refused_since == 0 || active_.empty() || free_blocks() > s->asked_free ||
-                     step_ >= s->asked_at + ask_again_after;
-    if (ask && !visit(*s))
-      return;
-    if (!ask && ++passed > bypass_window)
-      return;
-    if (s->refused_since != 0 && step_ + 1 - s->refused_since > limits_.ageing_steps)
+    const bool ask = worth_asking(*s, promised);
+    if (ask)
+      visit(*s);
+    const bool may_be_passed =
+        s->refused_since == 0 || (s->preemptions == 0 && step_ + 1 - s->refused_since <= limits_.ageing_steps);
+    if (!may_be_passed || (ask ? --left <= 0 : ++passed > bypass_window))
       return;
   }
 }
@@ -92,18 +115,25 @@ step_intent scheduler_core::intent() const {
       waits(s->prompt_tokens() - s->computed, s->last_step);
     }
   }
-  std::int32_t left = places();
-  if (left > 0)
-    each_admissible([&](const sequence& s) {
-      i.prefill = true;
-      waits(s.prompt_tokens(), s.waits_since);
-      return --left > 0;
-    });
-  for (const sequence* s : forks_)
-    (fork_open(*s) ? i.decode : i.prefill) |= !fork_open(*s) || places() > 0;
+  each_admissible([&](const sequence& s) {
+    i.prefill = true;
+    waits(s.prompt_tokens(), s.waits_since);
+  });
+  i.decode = i.decode || (!forks_.empty() && places() > 0);
   i.held_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(held, 1 << 30));
   i.kv_low = partial && free_blocks() <= std::ssize(active_);
   return i;
+}
+
+held_back scheduler_core::waiting_for() const {
+  if (waiting_.empty())
+    return held_back::none;
+  if (std::ssize(active_) >= limits_.max_num_seqs)
+    return held_back::places;
+  if (places() <= 0)
+    return held_back::slots;
+  return std::ranges::any_of(waiting_, [](const sequence* s) { return s->refused_since != 0; }) ? held_back::blocks
+                                                                                                : held_back::none;
 }
 
 bool scheduler_core::want(std::optional<step_kind> decided, kv_want& out) {
@@ -117,7 +147,8 @@ bool scheduler_core::want(std::optional<step_kind> decided, kv_want& out) {
     want_prefill();
   else if (decided == step_kind::decode)
     want_decode();
-  free_blocks_ = free_blocks(), released_blocks_ = 0;
+  free_blocks_ += std::exchange(released_blocks_, 0);
+  free_slots_ += std::exchange(released_slots_, 0);
   turn_.asked = !next_.empty();
   if (!turn_.asked && turn_.rows.empty())
     return false;
@@ -140,14 +171,10 @@ void scheduler_core::want_prefill() {
       if ((*holder)->in == phase::prefill)
         add(**holder);
   };
-  if (std::int32_t left = places(); left > 0)
-    each_admissible([&](sequence& s) {
-      add_holders_before(&s);
-      add(s);
-      return --left > 0;
-    });
-  else if (!waiting_.empty())
-    held_back_ = held_back::places;
+  each_admissible([&](sequence& s) {
+    add_holders_before(&s);
+    add(s);
+  });
   add_holders_before(nullptr);
   if (limits_.chunked_prefill)
     share_rows(shares_, budget, limits_.lookahead_tokens, scratch_);
@@ -157,12 +184,7 @@ void scheduler_core::want_prefill() {
   for (std::size_t i = 0; i < candidates_.size(); ++i)
     if (candidates_[i]->in == phase::prefill && shares_[i].rows > 0)
       want_rows(*candidates_[i], shares_[i].rows);
-  std::int32_t promised = 0; // blocks that prompts under way will still need
-  for (const sequence* s : active_)
-    if (s->in == phase::prefill)
-      promised += std::max(0, blocks_for(s->prompt_tokens()) -
-                                  std::max(blocks_for(s->computed + (s->turn == turns_ ? s->wanted_rows : 0)),
-                                           static_cast<std::int32_t>(s->blocks.size())));
+  std::int32_t promised = promised_blocks();
   for (std::size_t i = 0; i < candidates_.size(); ++i)
     if (candidates_[i]->in == phase::waiting && candidates_[i]->turn != turns_ && shares_[i].rows > 0) {
       want_admission(*candidates_[i], shares_[i].rows, promised);
@@ -199,21 +221,12 @@ void scheduler_core::want_decode() {
 // the parent's state. Returns the rows taken from the budget.
 std::int32_t scheduler_core::want_forks(std::int32_t budget) {
   std::int32_t rows = 0;
-  for (std::size_t i = 0; i < forks_.size();) {
-    sequence& s = *forks_[i];
+  for (; rows < budget && !forks_.empty() && places() > 0; ++rows) {
+    sequence& s = *forks_.front();
     sequence& parent = *s.parent;
-    const bool open = fork_open(s);
-    if (open && (places() <= 0 || rows >= budget)) {
-      ++i;
-      continue;
-    }
-    forks_.erase(forks_.begin() + static_cast<std::ptrdiff_t>(i));
+    forks_.erase(forks_.begin());
     std::erase(parent.branches, &s);
     --parked_;
-    if (!open) {
-      queue(s);
-      continue;
-    }
     parent.turn = turns_; // nobody takes its blocks in this turn
     s.parent = nullptr;
     s.in = phase::admitting;
@@ -228,7 +241,6 @@ std::int32_t scheduler_core::want_forks(std::int32_t budget) {
     a.fork_of = parent.spec->id;
     a.fork_at = s.prompt_tokens() - 1;
     next_.admit.push_back(std::move(a));
-    ++rows;
   }
   return rows;
 }
@@ -392,12 +404,10 @@ void scheduler_core::take_admissions(const kv_got& got, step_plan& out, events& 
     } else if (a.outcome == fit::ok) {
       admit(*d.s, d, a, got, out);
     } else {
-      refuse(*d.s, a, got, !refused, d.fork, ev);
+      refuse(*d.s, a, !refused, d.fork, ev);
       refused = true;
     }
   }
-  if (!refused && !turn_.admit.empty())
-    held_back_ = held_back::none;
 }
 
 void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out) {
@@ -424,8 +434,7 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
   turn_.rows.push_back({&s, s.life, s.spec->id, d.rows, false});
 }
 
-void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, const kv_got& got, bool first, bool fork,
-                            events& ev) {
+void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev) {
   const std::int64_t since = s.refused_since;
   const bool alone = active_.empty() && next_.release.empty() && first;
   s.depends_on = 0, s.published = 0;
@@ -441,8 +450,6 @@ void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, const kv_got
   if (s.refused_since == 0)
     s.refused_since = step_ + 1;
   s.asked_at = step_;
-  s.asked_free = got.free_blocks;
-  held_back_ = got.free_slots <= 0 ? held_back::slots : held_back::blocks;
 }
 
 void scheduler_core::add_rows(sequence& s, std::int32_t rows, step_plan& out) {
@@ -477,6 +484,8 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, step_plan& out) {
   if (s.in == phase::prefill && end == prompt) {
     s.in = phase::decode;
     forks_.insert(forks_.end(), s.branches.begin(), s.branches.end());
+  } else if (end > prompt + fork_slack && !s.branches.empty()) {
+    release_branches(s); // there was no place for them in time
   }
 }
 

@@ -60,7 +60,6 @@ struct scheduled_sequence {
   std::int64_t waits_since = 0;   // step
   std::int64_t refused_since = 0; // step of the first refusal; 0 = none
   std::int64_t asked_at = 0;      // step of the last one
-  std::int32_t asked_free = 0;    // free blocks then
 
   std::uint64_t turn = 0;       // the last one that gave it rows
   std::int32_t wanted_rows = 0; // in that turn

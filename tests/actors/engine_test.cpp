@@ -182,8 +182,10 @@ BOOST_AUTO_TEST_CASE(a_failed_step_and_a_bad_row_end_only_their_sequences) {
 
 BOOST_AUTO_TEST_CASE(a_lost_executor_ends_every_live_request_of_its_engine) {
   launch(limits_of(2, 64), 2);
+  auto sixty = params_of(60);
+  sixty.ignore_eos = true;
   for (int i = 0; i < 8; ++i)
-    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+    open("r" + std::to_string(i), prompt_of(50, i), sixty);
   turn(120);
   caf::anon_send_exit(parts.engines[0].executor, caf::exit_reason::kill);
   sched.run();
@@ -249,8 +251,10 @@ BOOST_AUTO_TEST_CASE(abort_at_every_message) {
 
 BOOST_AUTO_TEST_CASE(stop_ends_live_requests_with_abort_and_all_actors) {
   launch(limits_of(2, 64), 2);
+  auto sixty = params_of(60);
+  sixty.ignore_eos = true;
   for (int i = 0; i < 6; ++i)
-    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+    open("r" + std::to_string(i), prompt_of(50, i), sixty);
   turn(150);
   const auto before = sys.registry().running();
   finish();

@@ -28,8 +28,8 @@ struct core_request {
 
 inline std::vector<std::int32_t> made_prompt(std::int32_t length, std::int32_t first = 1) {
   std::vector<std::int32_t> p;
-  for (std::int32_t i = 0; i < length; ++i)
-    p.push_back((first + 7 * i + i * i / 3) % 50);
+  for (std::int64_t i = 0; i < length; ++i)
+    p.push_back(static_cast<std::int32_t>((first + 7 * i + i * i / 3) % 50));
   return p;
 }
 
