@@ -3,6 +3,7 @@
 #include "cluster/shutdown.hpp"
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 
 namespace troupe {
@@ -15,11 +16,15 @@ using clock_type = std::chrono::steady_clock;
 class null_engine final : public step_engine {
 public:
   explicit null_engine(std::size_t steps) { started.reserve(steps + 8); }
-  void forward(const step_plan& plan) override {
+  void launch(const step_plan& plan) override {
     if (plan.kind == step_kind::decode)
       started.push_back(clock_type::now());
+    plans_.push_back(&plan);
   }
-  void sample(const step_plan& plan, step_result& out) override {
+  bool finished() override { return true; }
+  void collect(step_result& out) override {
+    const step_plan& plan = *plans_.front();
+    plans_.pop_front();
     out.sequences.resize(plan.sequences.size());
     for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
       sequence_result& r = out.sequences[i];
@@ -29,6 +34,9 @@ public:
     }
   }
   std::vector<clock_type::time_point> started;
+
+private:
+  std::deque<const step_plan*> plans_;
 };
 
 struct bench_config : caf::actor_system_config {

@@ -87,8 +87,7 @@ void consult_verifier(self_ptr self) {
   l.drafts.assign(st.plan->sequences.size(), 0);
   for (const planned_sequence& s : st.plan->sequences)
     l.kv_tokens.push_back(s.start);
-  l.forward_ms = st.result->forward_ms;
-  l.sampler_ms = st.result->sample_ms;
+  l.step_ms = st.result->ms;
   tell(self, st.setup.verifier, std::move(l));
 }
 

@@ -140,7 +140,9 @@ TROUPE_FIELDS(kv_report, blocks, free_blocks, slots, free_slots, owners, conserv
 
 // ---- executor
 
-struct step { // LOCAL, one way; answered by step_done to the sender. The sender leaves both objects alone until the answer
+// LOCAL, one way; answered by step_done to the sender, in the order of the steps. Two may be out at once, each with
+// objects of its own, which the sender leaves alone until the answer.
+struct step {
   std::uint64_t number = 0;
   std::shared_ptr<const step_plan> plan;
   std::shared_ptr<step_result> result; // filled by the executor
@@ -149,6 +151,9 @@ struct step_done {
   std::uint64_t number = 0;
 };
 TROUPE_FIELDS(step_done, number)
+// An executor's reminder to itself: has the device finished a step?
+struct device_check {};
+TROUPE_FIELDS(device_check)
 // A scheduler's reminder to itself: has the step in flight moved on?
 struct step_check {
   std::uint64_t number = 0; // the step in flight when it was set
@@ -163,9 +168,9 @@ struct spec_load { // one way; answered by spec_plan to the sender
   std::int32_t rows = 0;                 // of the round's step
   std::vector<std::int32_t> drafts;      // [sequences] drafts at hand
   std::vector<std::int64_t> kv_tokens;   // [sequences] cached positions
-  double forward_ms = 0, sampler_ms = 0; // of the last step
+  double step_ms = 0;                    // of the last step
 };
-TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, forward_ms, sampler_ms)
+TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, step_ms)
 
 struct spec_plan { // one way, advisory
   std::uint64_t round = 0;
@@ -263,6 +268,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::release))
 CAF_ADD_TYPE_ID(troupe, (troupe::kv_query))
 CAF_ADD_TYPE_ID(troupe, (troupe::kv_report))
 CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
+CAF_ADD_TYPE_ID(troupe, (troupe::device_check))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
 CAF_ADD_TYPE_ID(troupe, (troupe::load))
@@ -279,7 +285,7 @@ namespace troupe {
 
 using kv_manager_actor =
     caf::typed_actor<answers<reserve, grant>, answers<release, ack>, answers<kv_query, kv_report>, answers<stop>>;
-using executor_actor = caf::typed_actor<answers<step, step_done>, answers<stop>>;
+using executor_actor = caf::typed_actor<answers<step, step_done>, answers<device_check>, answers<stop>>;
 using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =

@@ -87,8 +87,6 @@ struct model_runner::impl {
   step_input_builder input;
   buffer first_mix; // [R, M] one-hot at stream 0
   int last_rows = 0;
-  std::vector<std::int32_t> routed_host;
-  std::vector<std::uint32_t> counts;
 };
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 #include "runtime/model/model_engine.hpp"
+#include "runtime/base/check.hpp"
 #include "runtime/model/config.hpp"
 #include <algorithm>
 
@@ -37,26 +38,42 @@ void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vec
 
 namespace {
 
-// Host and device copies of one array of a call, both only ever growing.
-template <class T> struct mirrored {
-  std::vector<T> host;
+// An array of a call in device memory that only ever grows.
+template <class T> struct device_array {
   buffer memory;
 
-  void fit(device& dev, std::size_t count, const char* what) {
-    if (memory.bytes() < count * sizeof(T))
-      memory = dev.allocate(std::max(2 * memory.bytes(), count * sizeof(T)), what);
+  void fit(device& dev, stream& s, std::size_t count, const char* what) {
+    if (memory.bytes() >= count * sizeof(T) && memory)
+      return;
+    s.synchronise(); // work that is out may use the old memory
+    memory = dev.allocate(std::max({2 * memory.bytes(), count * sizeof(T), std::size_t{64}}), what);
   }
-  dev_ptr<const T> send(device& dev, stream& s, const char* what) {
-    fit(dev, std::max<std::size_t>(host.size(), 1), what);
-    if (!host.empty())
-      s.to_device(memory.as<std::byte>(), host.data(), host.size() * sizeof(T));
-    return memory.as<const T>();
+  void send(device& dev, stream& s, const std::vector<T>& from, const char* what) {
+    fit(dev, s, from.size(), what);
+    s.to_device(memory.as<std::byte>(), from.data(), from.size() * sizeof(T));
   }
-  void receive(stream& s, std::size_t count) {
-    host.resize(count);
-    if (count > 0)
-      s.to_host(host.data(), memory.as<const std::byte>(), count * sizeof(T));
+  void receive(stream& s, std::vector<T>& to, std::size_t count) const {
+    to.resize(count);
+    s.to_host(to.data(), memory.as<const std::byte>(), count * sizeof(T));
   }
+  template <class U = T> dev_ptr<U> at(std::size_t i = 0) const {
+    return memory.as<U>() + static_cast<std::int64_t>(i);
+  }
+};
+
+// One step that is out: what was asked and, once its end has been reached, what came back.
+struct flight {
+  const step_plan* plan = nullptr;
+  std::vector<logit_job> jobs;
+  std::int32_t max_top = 0; // entries of the longest list of top log-probabilities
+  std::unique_ptr<event> end;
+  std::string failure; // found by finished(): a device error that collect() reports
+  // One per job.
+  std::vector<std::int32_t> token, status;
+  std::vector<float> logprob;
+  std::vector<token_logprob> top; // [jobs, max_top]
+  std::vector<float> logits;      // [jobs that want them, vocab]
+  std::vector<std::int32_t> routed;
 };
 
 const char* fault_text(std::int32_t status) { // a sample_status of the sampler
@@ -72,6 +89,37 @@ const char* fault_text(std::int32_t status) { // a sample_status of the sampler
   }
 }
 
+// What came back, by sequence.
+void book(const flight& f, std::int32_t vocab, step_result& out) {
+  out.sequences.assign(f.plan->sequences.size(), {});
+  for (std::size_t i = 0; i < out.sequences.size(); ++i)
+    out.sequences[i].id = f.plan->sequences[i].spec->id;
+  auto logits = f.logits.begin();
+  for (std::size_t i = 0; i < f.jobs.size(); ++i) {
+    const logit_job& j = f.jobs[i];
+    sequence_result& r = out.sequences[static_cast<std::size_t>(j.sequence)];
+    if (j.logits) {
+      r.logits.insert(r.logits.end(), logits, logits + vocab);
+      logits += vocab;
+    }
+    if (f.status[i] != 0 && (j.sample || j.prompt_token >= 0)) {
+      if (r.failure.empty())
+        r.failure = "the logits at position " + std::to_string(j.position) + " hold " + fault_text(f.status[i]);
+      continue;
+    }
+    if (j.prompt_token >= 0)
+      r.prompt_logprobs.push_back(f.logprob[i]);
+    if (!j.sample)
+      continue;
+    r.sampled = true;
+    r.token = f.token[i];
+    r.logprob = f.logprob[i];
+    const std::int32_t wanted = f.plan->sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs;
+    const auto list = f.top.begin() + static_cast<std::ptrdiff_t>(i) * f.max_top;
+    r.top.assign(list, list + std::min(wanted, vocab));
+  }
+}
+
 } // namespace
 
 struct model_engine::impl {
@@ -80,59 +128,107 @@ struct model_engine::impl {
       : dev(std::move(d)), experts(std::move(e)), runner(std::move(weights), *dev, o, experts.get()),
         vocab(runner.config().vocab_size), piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))) {}
 
+  flight& oldest() { return flights[first % most_steps_out]; }
+  void forward(const step_plan& plan);
   void add_rule(const step_plan& plan, const logit_job& j);
-  void run_piece(const step_plan& plan, std::span<const logit_job> jobs, step_result& out);
-  void book(const step_plan& plan, std::span<const logit_job> jobs, step_result& out);
+  void sample(flight& f);
+  void sample_piece(flight& f, std::size_t from, std::size_t count, float*& logits_to);
+  void drain() noexcept;
 
   std::shared_ptr<device> dev;
   std::unique_ptr<expert_backend> experts;
   model_runner runner;
   std::int32_t vocab;
   std::size_t piece; // rows of logits at once
-  // Kept between steps for their memory.
+  flight flights[most_steps_out];
+  std::size_t first = 0, out = 0; // number of the oldest step that is out, how many are
+  // Of the step that is being launched; kept for their memory.
   step_rows rows;
   std::vector<std::int32_t> logit_rows;
-  mirrored<sample_row_params> rules;
-  mirrored<std::pair<std::int32_t, float>> bias, top;
-  mirrored<std::int32_t> suppressed, token, status;
-  mirrored<float> logprob;
-  std::int32_t max_top = 0;
+  std::vector<sample_row_params> rules;
+  std::vector<token_logprob> bias;
+  std::vector<std::int32_t> suppressed;
+  // In device memory: of the last launched step.
+  device_array<sample_row_params> rules_there;
+  device_array<token_logprob> bias_there, top_there;
+  device_array<std::int32_t> suppressed_there, token_there, status_there;
+  device_array<float> logprob_there;
 };
 
 model_engine::model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev,
                            const runner_options& options, std::unique_ptr<expert_backend> experts)
     : impl_(std::make_unique<impl>(std::move(weights), std::move(dev), options, std::move(experts))) {}
-model_engine::~model_engine() = default;
+model_engine::~model_engine() {
+  impl_->drain();
+}
 
-void model_engine::forward(const step_plan& plan) {
-  step_rows& r = impl_->rows;
-  r.slot.clear(), r.start.clear(), r.rows.clear(), r.first_block.clear(), r.blocks_of.clear();
-  for (const planned_sequence& s : plan.sequences) {
-    r.slot.push_back(s.slot.value);
-    r.start.push_back(s.start);
-    r.rows.push_back(s.rows);
-    r.first_block.push_back(s.first_block);
-    r.blocks_of.push_back(s.blocks);
+void model_engine::launch(const step_plan& plan) {
+  impl& m = *impl_;
+  TROUPE_CHECK(m.out < most_steps_out, "more steps are launched than may be out");
+  flight& f = m.flights[(m.first + m.out) % most_steps_out];
+  f.plan = &plan;
+  f.jobs = logit_jobs(plan);
+  f.failure.clear();
+  try {
+    m.forward(plan);
+    m.sample(f);
+    f.end = m.runner.work().record();
+  } catch (...) {
+    m.drain(); // copies into f may be under way
+    throw;
   }
-  r.tokens = plan.tokens;
-  r.blocks = plan.blocks;
-  r.history = plan.history;
-  impl_->runner.forward(r);
-  impl_->runner.work().synchronise();
+  ++m.out;
 }
 
-void model_engine::sample(const step_plan& plan, step_result& out) {
-  out.sequences.assign(plan.sequences.size(), {});
-  for (std::size_t i = 0; i < plan.sequences.size(); ++i)
-    out.sequences[i].id = plan.sequences[i].spec->id;
-  const std::vector<logit_job> jobs = logit_jobs(plan);
-  for (std::size_t first = 0; first < jobs.size(); first += impl_->piece)
-    impl_->run_piece(plan, std::span(jobs).subspan(first, std::min(impl_->piece, jobs.size() - first)), out);
-  const auto counts = impl_->runner.expert_counts();
-  out.expert_counts.assign(counts.begin(), counts.end());
+bool model_engine::finished() {
+  TROUPE_CHECK(impl_->out > 0, "no step is out");
+  flight& f = impl_->oldest();
+  try {
+    return !f.failure.empty() || f.end->done();
+  } catch (const device_error& e) {
+    f.failure = e.what();
+    return true;
+  }
 }
 
-// The sampling rule of one row, appended to the arrays of the call.
+void model_engine::collect(step_result& out) {
+  impl& m = *impl_;
+  TROUPE_CHECK(m.out > 0, "no step is out");
+  flight& f = m.oldest();
+  ++m.first;
+  --m.out;
+  if (!f.failure.empty())
+    throw device_error(f.failure);
+  f.end->wait();
+  book(f, m.vocab, out);
+  m.runner.count_experts(f.routed, out.expert_counts);
+}
+
+// Waits for everything that was queued, whatever becomes of it.
+void model_engine::impl::drain() noexcept {
+  try {
+    runner.work().synchronise();
+  } catch (const std::exception&) { // the step is void already
+  }
+}
+
+void model_engine::impl::forward(const step_plan& plan) {
+  rows.slot.clear(), rows.start.clear(), rows.rows.clear(), rows.first_block.clear(), rows.blocks_of.clear();
+  for (const planned_sequence& s : plan.sequences) {
+    rows.slot.push_back(s.slot.value);
+    rows.start.push_back(s.start);
+    rows.rows.push_back(s.rows);
+    rows.first_block.push_back(s.first_block);
+    rows.blocks_of.push_back(s.blocks);
+  }
+  rows.tokens = plan.tokens;
+  rows.blocks = plan.blocks;
+  rows.history = plan.history;
+  runner.forward(rows);
+}
+
+// The sampling rule of one row, appended to the arrays of the call: a function of the row's position and its sequence's
+// parameters, so it needs no token that is still in flight.
 void model_engine::impl::add_rule(const step_plan& plan, const logit_job& j) {
   const sequence_spec& spec = *plan.sequences[static_cast<std::size_t>(j.sequence)].spec;
   const sampling_params& p = spec.params;
@@ -141,7 +237,7 @@ void model_engine::impl::add_rule(const step_plan& plan, const logit_job& j) {
   if (!j.sample) { // a prompt row: its log-probability is the model's own, or only its logits are wanted
     r.forced = std::max(j.prompt_token, 0);
     r.logprob = j.prompt_token >= 0;
-    rules.host.push_back(r);
+    rules.push_back(r);
     return;
   }
   r.temperature = p.temperature;
@@ -152,83 +248,73 @@ void model_engine::impl::add_rule(const step_plan& plan, const logit_job& j) {
   r.logprob = p.logprobs;
   r.processed = p.logprobs_mode == logprobs_source::processed;
   r.top_logprobs = p.top_logprobs;
-  max_top = std::max(max_top, p.top_logprobs);
   const std::int64_t outputs = std::int64_t{j.position} + 1 - spec.prompt_tokens;
   if (outputs < static_cast<std::int64_t>(p.golden_token_ids.size()))
     r.forced = p.golden_token_ids[static_cast<std::size_t>(outputs)];
-  r.first_bias = static_cast<std::int32_t>(bias.host.size());
+  r.first_bias = static_cast<std::int32_t>(bias.size());
   r.biases = static_cast<std::int32_t>(p.logit_bias.size());
-  bias.host.insert(bias.host.end(), p.logit_bias.begin(), p.logit_bias.end());
-  r.first_suppressed = static_cast<std::int32_t>(suppressed.host.size());
-  append_suppressed(spec, outputs, suppressed.host);
-  r.suppressed = static_cast<std::int32_t>(suppressed.host.size()) - r.first_suppressed;
-  rules.host.push_back(r);
+  bias.insert(bias.end(), p.logit_bias.begin(), p.logit_bias.end());
+  r.first_suppressed = static_cast<std::int32_t>(suppressed.size());
+  append_suppressed(spec, outputs, suppressed);
+  r.suppressed = static_cast<std::int32_t>(suppressed.size()) - r.first_suppressed;
+  rules.push_back(r);
 }
 
-void model_engine::impl::run_piece(const step_plan& plan, std::span<const logit_job> jobs, step_result& out) {
-  logit_rows.clear(), rules.host.clear(), bias.host.clear(), suppressed.host.clear();
-  max_top = 0;
-  for (const logit_job& j : jobs) {
-    logit_rows.push_back(j.row);
-    add_rule(plan, j);
+// Queues logits, sampler and the way back of one step's rows.
+void model_engine::impl::sample(flight& f) {
+  rules.clear(), bias.clear(), suppressed.clear();
+  f.max_top = 0;
+  std::size_t logit_rows_wanted = 0;
+  for (const logit_job& j : f.jobs) {
+    add_rule(*f.plan, j);
+    f.max_top = std::max(f.max_top, rules.back().top_logprobs);
+    logit_rows_wanted += j.logits;
   }
-  const std::size_t n = jobs.size();
+  stream& s = runner.work();
+  const std::size_t n = f.jobs.size(), tops = n * static_cast<std::size_t>(f.max_top);
+  rules_there.send(*dev, s, rules, "sampling rules");
+  bias_there.send(*dev, s, bias, "logit bias");
+  suppressed_there.send(*dev, s, suppressed, "suppressed ids");
+  token_there.fit(*dev, s, n, "sampled tokens");
+  logprob_there.fit(*dev, s, n, "log-probabilities");
+  status_there.fit(*dev, s, n, "sampler states");
+  top_there.fit(*dev, s, tops, "top log-probabilities");
+  f.logits.resize(logit_rows_wanted * static_cast<std::size_t>(vocab));
+  float* logits_to = f.logits.data();
+  for (std::size_t from = 0; from < n; from += piece)
+    sample_piece(f, from, std::min(piece, n - from), logits_to);
+  token_there.receive(s, f.token, n);
+  logprob_there.receive(s, f.logprob, n);
+  status_there.receive(s, f.status, n);
+  top_there.receive(s, f.top, tops);
+  runner.fetch_routes(f.routed);
+}
+
+// Jobs [from, from + count): one buffer of logits serves all pieces in turn.
+void model_engine::impl::sample_piece(flight& f, std::size_t from, std::size_t count, float*& logits_to) {
+  logit_rows.clear();
+  for (std::size_t i = from; i < from + count; ++i)
+    logit_rows.push_back(f.jobs[i].row);
   stream& s = runner.work();
   sample_rows_args a;
   a.logits = runner.logits(logit_rows);
-  a.rows = static_cast<std::int32_t>(n);
+  a.rows = static_cast<std::int32_t>(count);
   a.vocab = vocab;
-  a.params = rules.send(*dev, s, "sampling rules");
-  a.bias = bias.send(*dev, s, "logit bias");
-  a.suppressed = suppressed.send(*dev, s, "suppressed ids");
-  a.max_top = max_top;
-  token.fit(*dev, n, "sampled tokens");
-  logprob.fit(*dev, n, "log-probabilities");
-  status.fit(*dev, n, "sampler states");
-  top.fit(*dev, std::max<std::size_t>(n * static_cast<std::size_t>(max_top), 1), "top log-probabilities");
-  a.token = token.memory.as<std::int32_t>();
-  a.logprob = logprob.memory.as<float>();
-  a.status = status.memory.as<std::int32_t>();
-  a.top = top.memory.as<std::pair<std::int32_t, float>>();
+  a.params = rules_there.at<const sample_row_params>(from);
+  a.bias = bias_there.at<const token_logprob>();
+  a.suppressed = suppressed_there.at<const std::int32_t>();
+  a.max_top = f.max_top;
+  a.token = token_there.at(from);
+  a.logprob = logprob_there.at(from);
+  a.status = status_there.at(from);
+  a.top = top_there.at(from * static_cast<std::size_t>(f.max_top));
   dev->ops().sample_rows(s, a);
-  token.receive(s, n);
-  logprob.receive(s, n);
-  status.receive(s, n);
-  top.receive(s, n * static_cast<std::size_t>(max_top));
-  for (std::size_t i = 0; i < n; ++i) {
-    if (!jobs[i].logits)
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!f.jobs[from + i].logits)
       continue;
-    auto& rows_out = out.sequences[static_cast<std::size_t>(jobs[i].sequence)].logits;
-    rows_out.resize(rows_out.size() + static_cast<std::size_t>(vocab));
-    s.to_host(rows_out.data() + rows_out.size() - vocab,
-              (a.logits + static_cast<std::int64_t>(i) * vocab).as<const std::byte>(),
-              static_cast<std::size_t>(vocab) * sizeof(float));
-    s.synchronise(); // the next row of this sequence may move the vector
-  }
-  s.synchronise();
-  book(plan, jobs, out);
-}
-
-void model_engine::impl::book(const step_plan& plan, std::span<const logit_job> jobs, step_result& out) {
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const logit_job& j = jobs[i];
-    sequence_result& r = out.sequences[static_cast<std::size_t>(j.sequence)];
-    if (status.host[i] != 0 && (j.sample || j.prompt_token >= 0)) {
-      if (r.failure.empty())
-        r.failure = "the logits at position " + std::to_string(j.position) + " hold " + fault_text(status.host[i]);
-      continue;
-    }
-    if (j.prompt_token >= 0)
-      r.prompt_logprobs.push_back(logprob.host[i]);
-    if (!j.sample)
-      continue;
-    r.sampled = true;
-    r.token = token.host[i];
-    r.logprob = logprob.host[i];
-    const std::size_t wanted = static_cast<std::size_t>(
-        std::min(plan.sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs, vocab));
-    const auto* list = top.host.data() + i * static_cast<std::size_t>(max_top);
-    r.top.assign(list, list + wanted);
+    const auto row = a.logits + static_cast<std::int64_t>(i) * vocab;
+    s.to_host(logits_to, row.as<const std::byte>(), static_cast<std::size_t>(vocab) * sizeof(float));
+    logits_to += vocab;
   }
 }
 

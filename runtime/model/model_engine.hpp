@@ -33,8 +33,9 @@ public:
                std::unique_ptr<expert_backend> experts = nullptr);
   ~model_engine() override;
 
-  void forward(const step_plan& plan) override;
-  void sample(const step_plan& plan, step_result& out) override;
+  void launch(const step_plan& plan) override;
+  bool finished() override;
+  void collect(step_result& out) override;
 
 private:
   struct impl;

@@ -60,22 +60,24 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
   return m.ws.logits.as<float>();
 }
 
-std::span<const std::uint32_t> model_runner::expert_counts() {
+void model_runner::fetch_routes(std::vector<std::int32_t>& to) {
   auto& m = *impl_;
   const auto& c = m.c();
   const int most_k = std::max(c.num_experts_per_tok, c.dspark_num_experts_per_tok);
   const std::size_t per_layer = static_cast<std::size_t>(m.last_rows) * c.num_experts_per_tok;
-  m.routed_host.resize(per_layer * c.num_hidden_layers);
+  to.resize(per_layer * c.num_hidden_layers);
   for (int l = 0; l < c.num_hidden_layers; ++l)
-    m.work->to_host(m.routed_host.data() + l * per_layer,
+    m.work->to_host(to.data() + l * per_layer,
                     (m.ws.route_expert.as<std::int32_t>() + static_cast<std::int64_t>(l) * m.options.max_rows * most_k).as<const std::byte>(),
                     per_layer * sizeof(std::int32_t));
-  m.work->synchronise();
-  m.counts.assign(static_cast<std::size_t>(c.num_hidden_layers) * c.n_routed_experts, 0);
-  for (int l = 0; l < c.num_hidden_layers; ++l)
-    for (std::size_t i = 0; i < per_layer; ++i)
-      ++m.counts[static_cast<std::size_t>(l) * c.n_routed_experts + m.routed_host[l * per_layer + i]];
-  return m.counts;
+}
+
+void model_runner::count_experts(const std::vector<std::int32_t>& routed, std::vector<std::uint32_t>& counts) const {
+  const auto& c = impl_->c();
+  const std::size_t per_layer = routed.size() / c.num_hidden_layers;
+  counts.assign(static_cast<std::size_t>(c.num_hidden_layers) * c.n_routed_experts, 0);
+  for (std::size_t i = 0; i < routed.size(); ++i)
+    ++counts[i / per_layer * c.n_routed_experts + routed[i]];
 }
 
 struct expert_shard::impl {

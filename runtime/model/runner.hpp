@@ -96,8 +96,10 @@ public:
   // count <= max_logit_rows.
   dev_ptr<float> logits(std::span<const std::int32_t> rows);
 
-  // Rows routed to each expert by the last forward: [layers, n_routed_experts], valid after the stream is synchronised.
-  std::span<const std::uint32_t> expert_counts();
+  // The experts of the last forward's rows, on their way to the host; valid after an event behind it.
+  void fetch_routes(std::vector<std::int32_t>& to);
+  // Rows routed to each expert, [layers, n_routed_experts], from what fetch_routes brought.
+  void count_experts(const std::vector<std::int32_t>& routed, std::vector<std::uint32_t>& counts) const;
 
   // The drafter (model.md §12) after a forward: for each sequence whose last position is p and golden token g for p+1,
   // hidden states and base logits of the block. Greedy drafts with their logits and confidences, on the host.

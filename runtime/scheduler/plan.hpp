@@ -80,7 +80,7 @@ struct step_result {
   std::uint64_t number = 0;
   std::vector<sequence_result> sequences;   // in the plan's order
   std::vector<std::uint32_t> expert_counts; // [layers, routed experts]: rows routed in this step
-  double forward_ms = 0, sample_ms = 0;
+  double ms = 0;       // from its launch, or the end of the step before if that was later, to its end
   std::string failure; // not empty: the device failed, nothing of the step counts
 };
 

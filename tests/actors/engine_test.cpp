@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(the_load_reaches_the_placement) {
 BOOST_AUTO_TEST_CASE(a_silent_executor_ends_the_requests_at_the_time_limit) {
   auto silent = sys.spawn([](executor_actor::pointer me) -> executor_actor::behavior_type {
     return {[=](const step&) -> caf::result<step_done> { return me->make_response_promise<step_done>(); },
-            [=](const stop&) { me->quit(); }};
+            [](const device_check&) {}, [=](const stop&) { me->quit(); }};
   });
   launch(limits_of(2, 64));
   scheduler_setup s;

@@ -2,7 +2,7 @@
 // oracle for the actors, and the place where batching, chunking, threads and devices are compared bit for bit.
 #pragma once
 #include "runtime/kv/kv_book.hpp"
-#include "runtime/model/step_engine.hpp"
+#include "runtime/model/model_engine.hpp"
 #include "runtime/scheduler/batch.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <algorithm>
@@ -39,18 +39,15 @@ struct hand_engine_options {
   std::string device = "cpu";
   roundings rounding = roundings::serving;
   int threads = 1, max_num_seqs = 64, max_rows = 512;
-  expert_backend* experts = nullptr;
 };
 
 class hand_engine {
 public:
   explicit hand_engine(const hand_engine_options& o)
       : options_(o), dev_(make_device(o.device, {.threads = o.threads, .cores = {}})),
-        weights_(load_weights(tiny_checkpoint(), *dev_, {.experts = true, .max_positions = 2048 + 8}, tiny_token_map())),
-        engine_(weights_, *dev_,
+        engine_(load_weights(tiny_checkpoint(), *dev_, {.experts = true, .max_positions = 2048 + 8}, tiny_token_map()), dev_,
                 {.rounding = o.rounding, .max_rows = o.max_rows, .max_sequences = o.max_num_seqs, .kv_blocks = 400,
-                 .state_slots = o.max_num_seqs + 2, .max_model_len = 2048, .max_logit_rows = 32},
-                o.experts) {}
+                 .state_slots = o.max_num_seqs + 2, .max_model_len = 2048, .max_logit_rows = 32}) {}
 
   // Runs the requests (index into `requests` in the order given) together; results by index.
   std::map<int, hand_output> run(const std::vector<hand_request>& requests, const std::vector<int>& order) {
@@ -100,7 +97,10 @@ public:
     step_plan plan;
     while (scheduler.live() > 0) {
       BOOST_REQUIRE_MESSAGE(scheduler.plan(plan), "the scheduler stands still");
-      auto result = engine_.run(plan);
+      engine_.launch(plan);
+      step_result result;
+      result.number = plan.number;
+      engine_.collect(result);
       scheduler.complete(result, events);
       settle();
     }
@@ -110,9 +110,8 @@ public:
 
 private:
   hand_engine_options options_;
-  std::unique_ptr<device> dev_;
-  std::shared_ptr<const model_weights> weights_;
-  model_step_engine engine_;
+  std::shared_ptr<device> dev_;
+  model_engine engine_;
 };
 
 // Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter, log-probabilities,

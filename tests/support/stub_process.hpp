@@ -4,6 +4,7 @@
 #include "tests/support/by_hand.hpp"
 #include "tests/support/stub_engine.hpp"
 #include <boost/test/unit_test.hpp>
+#include <deque>
 #include <map>
 
 namespace troupe {
@@ -18,20 +19,27 @@ inline std::shared_ptr<const tokenizer> test_vocabulary() {
 class stub_step_engine final : public step_engine {
 public:
   stub_step_engine(std::int32_t blocks, std::int32_t vocab) : model(blocks) { model.vocab = vocab; }
-  void forward(const step_plan&) override {
+  void launch(const step_plan& plan) override {
     ++steps;
     if (failures > 0) {
       --failures;
       throw device_error("injected");
     }
-  }
-  void sample(const step_plan& plan, step_result& out) override {
-    model.run(plan, out);
-    out.expert_counts.assign(8, 1); // two layers of four experts
-    for (auto& s : out.sequences)
+    BOOST_TEST(out.size() < most_steps_out);
+    out.emplace_back();
+    model.run(plan, out.back());
+    out.back().expert_counts.assign(8, 1); // two layers of four experts
+    for (auto& s : out.back().sequences)
       if (s.id.value == bad_sequence)
         s.failure = "NaN in the logits";
   }
+  bool finished() override { return !hold; }
+  void collect(step_result& to) override {
+    to = std::move(out.front());
+    out.pop_front();
+  }
+  std::deque<step_result> out;
+  bool hold = false; // steps stay out
   stub_model model;
   int failures = 0, steps = 0;
   std::uint64_t bad_sequence = 0;

@@ -116,8 +116,8 @@ std::vector<sequence_result> run(int max_logit_rows) {
     const bool sample = start + rows == static_cast<std::int32_t>(tokens.size());
     plan.sequences = {planned(s, start, rows, 0, sample, sample ? -1 : tokens[static_cast<std::size_t>(start + rows)])};
     step_result r;
-    engine.forward(plan);
-    engine.sample(plan, r);
+    engine.launch(plan);
+    engine.collect(r);
     BOOST_REQUIRE(r.sequences.size() == 1u);
     BOOST_TEST(r.sequences[0].failure == "");
     BOOST_TEST(r.sequences[0].sampled == sample);
