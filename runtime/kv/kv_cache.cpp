@@ -363,7 +363,6 @@ void kv_cache::share(sequence& s, const demand& d) {
       s.table.push_back(index_.block_of(n));
       blocks_.pin(s.table.back());
       index_.set_idle(n, false);
-      index_.touch(n, stamp_);
     }
     s.published = d.shared;
     if (!path_.empty()) {

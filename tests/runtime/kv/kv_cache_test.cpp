@@ -207,6 +207,20 @@ BOOST_AUTO_TEST_CASE(a_fork_shares_whole_blocks_and_copies_the_tail) {
   BOOST_TEST(t.cache.statistics().cached_idle_blocks == 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_fork_before_the_published_end_publishes_its_own_way) {
+  cache_under_test t(20);
+  const tokens all = text(384), other = join(tokens(all.begin(), all.begin() + 200), text(200, 9000));
+  t.admit(1, 3, all);
+  t.publish(1, all, 0, 3);
+  t.fork(2, 1, 200, 3);
+  BOOST_TEST(t.snapshot(2, 256).value != 0); // its published prefix ends at 128
+  t.publish(2, other, 1, 3);
+  BOOST_TEST(t.cache.statistics().cached_blocks == 5);
+  t.release(2);
+  BOOST_TEST((t.admit(3, 1, other, 400).computed == 256));
+  BOOST_TEST((t.admit(4, 1, all, 384).computed == 0));
+}
+
 BOOST_AUTO_TEST_CASE(a_fork_of_a_sequence_of_the_same_turn_waits) {
   cache_under_test t(20);
   t.ask(1, 2);
