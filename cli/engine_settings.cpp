@@ -210,20 +210,38 @@ engine_options resolve_engine_options(const engine_flags& flags, const environme
   return options;
 }
 
-std::string default_model_folder() {
+namespace {
+
+// models/<name> beside the binary, where it is installed, or in the source tree; where it was looked for if absent.
+std::pair<std::string, bool> shipped_folder(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path binary = fs::read_symlink("/proc/self/exe", ignored);
-  const std::array<fs::path, 3> places{binary.parent_path() / "models/tiny-v41",
-                                       binary.parent_path().parent_path() / "share/troupe/models/tiny-v41",
-                                       fs::path(TROUPE_MODELS_DIR) / "tiny-v41"};
+  const std::array<fs::path, 3> places{binary.parent_path() / "models" / name,
+                                       binary.parent_path().parent_path() / "share/troupe/models" / name,
+                                       fs::path(TROUPE_MODELS_DIR) / name};
   for (const fs::path& place : places)
     if (fs::exists(place / "config.json", ignored))
-      return place.string();
-  throw config_error("", "--model", "",
-                     "no model was named and the embedded one is not at " + places[0].string() + " or " +
-                         places[2].string(),
-                     "give --model DIR or set TROUPE_MODEL");
+      return {place.string(), true};
+  return {places[0].string() + " or " + places[2].string(), false};
+}
+
+} // namespace
+
+std::string default_model_folder() {
+  const auto [place, found] = shipped_folder("tiny-v41");
+  if (!found)
+    throw config_error("", "--model", "", "no model was named and the embedded one is not at " + place,
+                       "give --model DIR or set TROUPE_MODEL");
+  return place;
+}
+
+std::string released_config_folder() {
+  const auto [place, found] = shipped_folder("v41-flash");
+  if (!found)
+    throw config_error("command line", "--config", "", "the released configuration is not at " + place,
+                       "give the config.json of a checkpoint");
+  return place;
 }
 
 } // namespace troupe

@@ -40,7 +40,9 @@ std::map<std::string, sourced_value> engine_values_of_file(const std::string& pa
 // Everything together, checked. Throws config_error.
 engine_options resolve_engine_options(const engine_flags& flags, const environment_map& environment);
 
-// Folder of the model that is used when nothing names one: beside the binary or in the source tree.
+// Folder of the model that is used when nothing names one, and of the released configuration of V4.1-Flash: beside the
+// binary or in the source tree.
 std::string default_model_folder();
+std::string released_config_folder();
 
 } // namespace troupe

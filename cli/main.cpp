@@ -16,6 +16,8 @@ struct verb_runner {
   int operator()(const troupe::baseline_options& o) const { return troupe::run_baseline(o); }
   int operator()(const troupe::tokenize_options& o) const { return troupe::run_tokenize(o); }
   int operator()(const troupe::bench_options& o) const { return troupe::run_bench(o); }
+  int operator()(const troupe::make_model_options& o) const { return troupe::run_make_model(o); }
+  int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }
 };
 
 } // namespace

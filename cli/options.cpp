@@ -95,6 +95,64 @@ void add_log_options(CLI::App& app, log_settings& log) {
   app.add_flag("--log-json", log.json, "diagnostics as JSON lines")->group("Diagnostics");
 }
 
+CLI::App* add_make_model(CLI::App& app, make_model_options& o) {
+  CLI::App* verb = app.add_subcommand(
+      "make-model",
+      "Write a checkpoint of the released layout with generated weights: for tests of sizes, memory and speed; its "
+      "text "
+      "means\nnothing. Widths, heads and formats are those of the configuration; layers, experts, vocabulary and "
+      "Engram "
+      "rows are\nreduced unless --full is given. The same options and seed give the same bytes on every machine.");
+  verb->add_option("DIR", o.folder, "folder to make")->required();
+  const auto number = [verb](const char* name, int& value, int low, int high, const char* help) {
+    verb->add_option(name, value, help)->check(CLI::Range(low, high))->type_name("N");
+  };
+  verb->add_flag("--full", o.full, "reduce nothing that is not named (V4.1-Flash: 474 GiB)");
+  verb->add_option("--config", o.config_file, "config.json to start from (default: that of DeepSeek-V4.1-Flash)")
+      ->type_name("FILE");
+  verb->add_option("--tokenizer", o.tokenizer_file, "tokenizer.json to copy (default: the embedded model's)")
+      ->type_name("FILE");
+  number("--layers", o.layers, 1, 256, "backbone layers: one of each kind and the first others (default: one of each)");
+  verb->add_option("--keep-layers", o.keep_layers, "instead: these layers of the configuration, for example 1,14,20")
+      ->type_name("IDS");
+  number("--experts", o.experts, 1, 8192, "routed experts of a layer (default 8)");
+  number("--drafter-layers", o.drafter_layers, 0, 64, "layers of the drafter (default 1)");
+  number("--drafter-experts", o.drafter_experts, 1, 8192, "routed experts of a drafter layer (default 4)");
+  number("--vocab", o.vocab, 1, 1 << 24, "rows of the embedding and the head (default: the tokenizer's)");
+  number("--engram-vocab", o.engram_vocab, 3, 1 << 30, "lower bound of the Engram primes (default 4000)");
+  verb->add_option("--set", o.set, "another value for a key of text_config, as JSON; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  verb->add_option("--seed", o.seed, "seed of the weights (default 0)")->type_name("S");
+  number("--shard-size", o.shard_mebibytes, 1, 1 << 20, "MiB of a shard (default 4096)");
+  verb->add_flag("--index-only", o.index_only, "configuration, tokenizer and index without the shards");
+  return verb;
+}
+
+CLI::App* add_check_model(CLI::App& app, check_model_options& o) {
+  CLI::App* verb = app.add_subcommand(
+      "check-model",
+      "Check that a checkpoint is complete and say how much memory it takes on each device. Every fault is "
+      "listed; exit code 2\nif there is one.");
+  verb->add_option("DIR", o.folder, "folder of the checkpoint")->required();
+  verb->add_flag("--index-only", o.index_only,
+                 "names in the index and headers of shards that are there; needs no data");
+  const auto number = [verb](const char* name, int& value, int low, int high, const char* help) {
+    verb->add_option(name, value, help)->check(CLI::Range(low, high))->type_name("N");
+  };
+  number("--ep", o.ep, 1, 8192, "devices that share the routed experts (default 1)");
+  number("--max-num-seqs", o.max_num_seqs, 1, 65536, "running sequences (default 64)");
+  number("--max-num-batched-tokens", o.max_num_batched_tokens, 1, 1 << 20, "rows of one step (default 512)");
+  number("--max-model-len", o.max_model_len, 0, 1 << 28, "tokens of a request (default 0: as the model allows)");
+  verb->add_option("--device-memory", o.device_gibibytes, "GiB of a device: how many KV blocks fit beside the rest")
+      ->check(CLI::Range(0.001, 1e6))
+      ->type_name("GIB");
+  number("--max-names", o.max_names, 1, 1 << 30, "faults of a kind that are named (default 8); all are counted");
+  verb->add_flag("--json", o.json, "one JSON object instead of text");
+  return verb;
+}
+
 // Help without the parser's own marks behind negative forms.
 class help_formatter final : public CLI::Formatter {
 public:
@@ -266,7 +324,13 @@ command_line parse_command_line(int argc, char** argv) {
   bench_verb->add_option("--json", bench.json_file, "also write the lines to this file")->type_name("FILE");
   add_engine_options(*bench_verb, bench.engine);
 
-  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb, bench_verb})
+  make_model_options make_model;
+  CLI::App* make_model_verb = add_make_model(app, make_model);
+  check_model_options check_model;
+  CLI::App* check_model_verb = add_check_model(app, check_model);
+
+  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb, bench_verb,
+                         make_model_verb, check_model_verb})
     add_log_options(*verb, line.log);
 
   if (argc <= 1) {
@@ -295,6 +359,10 @@ command_line parse_command_line(int argc, char** argv) {
     line.verb = std::move(tokenize);
   else if (bench_verb->parsed())
     line.verb = std::move(bench);
+  else if (make_model_verb->parsed())
+    line.verb = std::move(make_model);
+  else if (check_model_verb->parsed())
+    line.verb = std::move(check_model);
   else {
     std::cout << app.help();
     line.exit_code = 0;

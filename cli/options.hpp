@@ -64,11 +64,28 @@ struct bench_options {
   bool smoke = false;
 };
 
+struct make_model_options {
+  std::string folder, config_file, tokenizer_file; // empty files: those that come with the program
+  bool full = false, index_only = false;
+  int layers = 0, experts = 0, drafter_layers = -1, drafter_experts = 0, vocab = 0, engram_vocab = 0; // 0, -1: default
+  std::string keep_layers;
+  std::vector<std::string> set;
+  std::uint64_t seed = 0;
+  int shard_mebibytes = 4096;
+};
+
+struct check_model_options {
+  std::string folder;
+  bool index_only = false, json = false;
+  int ep = 1, max_num_seqs = 64, max_num_batched_tokens = 512, max_model_len = 0, max_names = 8;
+  double device_gibibytes = 0; // 0: not asked for
+};
+
 struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
-               tokenize_options, bench_options>
+               tokenize_options, bench_options, make_model_options, check_model_options>
       verb;
 };
 

@@ -16,6 +16,7 @@ public:
   pending_file& operator=(const pending_file&) = delete;
 
   void write(const void* data, std::size_t size);
+  bool good() const { return why_.empty(); } // false: commit() will fail and say why
   // Failure ("write_failed"): the system's reason for the first thing that went wrong, for example a full disk; then
   // `path` is as before.
   status commit();

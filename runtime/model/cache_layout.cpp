@@ -1,4 +1,5 @@
 #include "runtime/model/cache_layout.hpp"
+#include <numeric>
 
 namespace troupe {
 namespace {
@@ -36,8 +37,9 @@ cache_layout::cache_layout(const model_config& c, roundings rounding) {
       block += padded(tokens_per_block / facts.ratio * record_bytes(main_format, c.head_dim), 32);
     }
   }
-  block_bytes = padded(block, 128);
-  slot_bytes = padded(slot, 128);
+  // Units of engine.md §10: whole records, so that a block or a slot is a row of every view into it.
+  block_bytes = padded(block, std::lcm<std::int64_t>(128, record_bytes(main_format, c.head_dim)));
+  slot_bytes = padded(slot, std::lcm<std::int64_t>(32, record_bytes(window_format, c.head_dim)));
 }
 
 cache_sizes cache_size(const model_config& config, roundings rounding) {

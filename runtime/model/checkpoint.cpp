@@ -1,45 +1,13 @@
 #include "runtime/model/checkpoint.hpp"
 #include "runtime/base/check.hpp"
+#include "runtime/model/checkpoint_index.hpp"
 #include "runtime/model/expected_tensors.hpp"
-#include "runtime/model/read_file.hpp"
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 namespace troupe {
 namespace {
 
-using nlohmann::json;
-
-constexpr std::size_t max_index_bytes = 256 << 20;
 const char* const remedy = "check that the checkpoint folder is complete";
-
-std::string_view canonical(std::string_view name) {
-  return name.starts_with("model.") ? name.substr(6) : name;
-}
-
-// Tensor name -> shard, from the index file. Shards are plain file names: an index does not reach outside its folder.
-std::map<std::string, std::string> read_index(const std::string& path) {
-  json root;
-  try {
-    root = json::parse(read_text_file(path, max_index_bytes, remedy));
-  } catch (const json::exception& e) {
-    throw config_error(path, "", "", std::string("not valid JSON: ") + e.what(), remedy);
-  }
-  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
-    throw config_error(path, "weight_map", "", "must be an object that maps tensor names to files", remedy);
-  std::map<std::string, std::string> index;
-  for (const auto& [name, file] : root["weight_map"].items()) {
-    const bool plain = file.is_string() && !file.get_ref<const std::string&>().empty() &&
-                       file.get_ref<const std::string&>().find_first_of(std::string("/\0", 2)) == std::string::npos &&
-                       file != "." && file != "..";
-    if (!plain)
-      throw config_error(path, "weight_map." + name,
-                         file.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 100),
-                         "must be the name of a file in the same folder", remedy);
-    index[name] = file.get<std::string>();
-  }
-  return index;
-}
 
 } // namespace
 
@@ -68,22 +36,24 @@ void checkpoint::open_single(const std::string& path) {
 
 void checkpoint::open_indexed(const std::string& folder, const std::string& index_path) {
   source_ = index_path;
-  const auto index = read_index(index_path);
+  const checkpoint_index index = read_checkpoint_index(index_path);
+  if (!index.repeated.empty())
+    throw config_error(index_path, "weight_map." + index.repeated.front(), "", "is there twice", remedy);
   std::map<std::string, std::size_t> shard_of;
-  for (const auto& [name, file] : index)
+  for (const auto& [name, file] : index.shard_of)
     shard_of.emplace(file, 0);
   for (auto& [file, at] : shard_of) {
     at = shards_.size();
     shards_.emplace_back(folder + "/" + file);
   }
   // A name that its shard does not hold stays absent and is reported as missing.
-  for (const auto& [name, file] : index)
+  for (const auto& [name, file] : index.shard_of)
     if (const host_tensor* t = shards_[shard_of[file]].find(name))
       take(*t, index_path);
 }
 
 void checkpoint::take(const host_tensor& tensor, const std::string& file) {
-  const std::string name(canonical(tensor.name));
+  const std::string name(canonical_name(tensor.name));
   const auto [it, fresh] = tensors_.emplace(name, tensor);
   if (!fresh)
     throw config_error(file, name, "", "is there twice, with and without the prefix \"model.\"", remedy);

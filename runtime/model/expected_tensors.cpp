@@ -138,17 +138,6 @@ private:
   std::vector<expected_tensor> list_;
 };
 
-std::string shown(const char* what, const std::vector<std::string>& names, std::size_t max_names) {
-  if (names.empty())
-    return "";
-  std::string s = std::to_string(names.size()) + (names.size() == 1 ? " tensor " : " tensors ") + what + ": ";
-  for (std::size_t i = 0; i < names.size() && i < max_names; ++i)
-    s += (i ? ", " : "") + names[i];
-  if (names.size() > max_names)
-    s += " and " + std::to_string(names.size() - max_names) + " more";
-  return s;
-}
-
 } // namespace
 
 std::vector<expected_tensor> expected_tensors(const model_config& config) {
@@ -166,31 +155,47 @@ bool is_ignored_tensor(std::string_view name, const model_config& config) {
   return false;
 }
 
-std::string compare_tensors(const model_config& config, const tensor_table& present, std::size_t max_names) {
-  const auto expected = expected_tensors(config);
-  std::vector<std::string> missing, unknown, wrong, known;
+tensor_faults find_tensor_faults(const std::vector<expected_tensor>& expected, const model_config& config,
+                                 const tensor_table& present) {
+  tensor_faults faults;
+  std::vector<std::string_view> known;
   for (const expected_tensor& want : expected) {
     known.push_back(want.name);
     const auto it = present.find(want.name);
     if (it == present.end()) {
-      missing.push_back(want.name);
+      faults.missing.push_back(want.name);
       continue;
     }
     const host_tensor* have = it->second;
     const bool same_type = !have || have->dtype == want.dtype || (want.also_f32 && have->dtype == tensor_type::f32);
     if (have && (!same_type || have->shape != want.shape))
-      wrong.push_back(want.name + " (" + describe(*have) + " instead of " + describe({"", want.dtype, want.shape, {}}) +
-                      (want.also_f32 ? " or F32)" : ")"));
+      faults.wrong.push_back(want.name + " (" + describe(*have) + " instead of " +
+                             describe({"", want.dtype, want.shape, {}}) + (want.also_f32 ? " or F32)" : ")"));
   }
   std::sort(known.begin(), known.end());
   for (const auto& [name, tensor] : present)
-    if (!std::binary_search(known.begin(), known.end(), name) && !is_ignored_tensor(name, config))
-      unknown.push_back(name);
+    if (!std::binary_search(known.begin(), known.end(), std::string_view(name)) && !is_ignored_tensor(name, config))
+      faults.unknown.push_back(name);
+  return faults;
+}
 
+std::string name_list(const char* what, const std::vector<std::string>& names, std::size_t max_names) {
+  if (names.empty())
+    return "";
+  std::string s = std::to_string(names.size()) + (names.size() == 1 ? " tensor " : " tensors ") + what + ": ";
+  for (std::size_t i = 0; i < names.size() && i < max_names; ++i)
+    s += (i ? ", " : "") + names[i];
+  if (names.size() > max_names)
+    s += " and " + std::to_string(names.size() - max_names) + " more";
+  return s;
+}
+
+std::string compare_tensors(const model_config& config, const tensor_table& present, std::size_t max_names) {
+  const tensor_faults faults = find_tensor_faults(expected_tensors(config), config, present);
   std::string text;
   for (const std::string& part :
-       {shown("missing", missing, max_names), shown("of wrong type or shape", wrong, max_names),
-        shown("not part of this model", unknown, max_names)})
+       {name_list("missing", faults.missing, max_names), name_list("of wrong type or shape", faults.wrong, max_names),
+        name_list("not part of this model", faults.unknown, max_names)})
     if (!part.empty())
       text += (text.empty() ? "" : "; ") + part;
   return text;

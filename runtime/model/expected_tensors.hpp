@@ -27,6 +27,17 @@ bool is_ignored_tensor(std::string_view name, const model_config& config);
 // By canonical name. A null tensor is known by name only (from the index), its type and shape are not compared.
 using tensor_table = std::map<std::string, const host_tensor*, std::less<>>;
 
+// What is wrong with a table, by tensor. `wrong` also says what is there and what should be.
+struct tensor_faults {
+  std::vector<std::string> missing, wrong, unknown;
+  bool none() const { return missing.empty() && wrong.empty() && unknown.empty(); }
+};
+tensor_faults find_tensor_faults(const std::vector<expected_tensor>& expected, const model_config& config,
+                                 const tensor_table& present);
+
+// "3 tensors missing: a, b and 1 more"; empty for no names.
+std::string name_list(const char* what, const std::vector<std::string>& names, std::size_t max_names);
+
 // Empty if the table is complete; else one text that counts and names (the first `max_names` of each kind) all tensors
 // that are missing, unknown, or of a wrong type or shape.
 std::string compare_tensors(const model_config& config, const tensor_table& present, std::size_t max_names = 8);

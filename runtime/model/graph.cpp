@@ -8,9 +8,9 @@ constexpr std::int64_t score_tile_floats = 1 << 20; // 4 MiB of index scores at 
 
 } // namespace
 
-workspace::workspace(const model_config& c, device& dev, const runner_options& o) {
+workspace::workspace(const model_config& c, const runner_options& o, const allocator& allocate) {
   const std::int64_t rows = o.max_rows, h = c.hidden_size, m = c.hc_mult, d = c.head_dim;
-  auto floats = [&](std::int64_t per_row, const char* what) { return dev.allocate(4 * rows * std::max<std::int64_t>(per_row, 1), what); };
+  auto floats = [&](std::int64_t per_row, const char* what) { return allocate(4 * rows * std::max<std::int64_t>(per_row, 1), what); };
   trunk = floats(m * h, "trunk");
   pre = floats(m, "mixes");
   next_pre = floats(m, "mixes");
@@ -37,7 +37,7 @@ workspace::workspace(const model_config& c, device& dev, const runner_options& o
   index_q = floats(static_cast<std::int64_t>(c.index_n_heads) * c.index_head_dim, "index queries");
   index_a = floats(c.index_n_heads, "index weights");
   scores_floats = std::max<std::int64_t>(score_tile_floats, o.max_model_len);
-  scores = dev.allocate(4 * scores_floats, "index scores");
+  scores = allocate(4 * scores_floats, "index scores");
   selected = floats(c.index_topk, "selection");
   candidates = floats(c.candidate_topk_blocks, "candidates");
   const int most_k = std::max(c.num_experts_per_tok, c.dspark_num_experts_per_tok);
@@ -54,17 +54,27 @@ workspace::workspace(const model_config& c, device& dev, const runner_options& o
     engram_kv = floats((m + 1) * h, "Engram values");
   }
   features = floats(targets * h, "drafter features");
-  logits = dev.allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * c.vocab_size, "logits");
-  logit_x = dev.allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * h, "logits");
-  logit_trunk = dev.allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m * h, "logits");
-  logit_pre = dev.allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m, "logits");
-  logit_index = dev.allocate(4 * static_cast<std::int64_t>(o.max_logit_rows), "logits");
+  logits = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * c.vocab_size, "logits");
+  logit_x = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * h, "logits");
+  logit_trunk = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m * h, "logits");
+  logit_pre = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m, "logits");
+  logit_index = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows), "logits");
+}
+
+std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options) {
+  std::int64_t total = 0;
+  const workspace counted(config, options, [&](std::size_t bytes, const char*) {
+    total += static_cast<std::int64_t>(bytes);
+    return buffer();
+  });
+  return total;
 }
 
 model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e)
     : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding), work(d.make_stream()), experts(e),
       block_pool(d.allocate(layout.block_bytes * o.kv_blocks, "KV blocks")),
-      slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")), ws(weights->config, d, o),
+      slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")),
+      ws(weights->config, o, [&d](std::size_t bytes, const char* what) { return d.allocate(bytes, what); }),
       input(weights->config, d, o.max_rows, o.max_sequences, o.max_model_len) {
   // The first site applies weight 1 to stream 0.
   std::vector<float> one_hot(static_cast<std::size_t>(o.max_rows) * c().hc_mult, 0.0f);

@@ -16,7 +16,8 @@ namespace troupe {
 
 // Device memory for the rows of one step; sizes in floats unless said otherwise. R = most rows of a step.
 struct workspace {
-  workspace(const model_config& c, device& dev, const runner_options& o);
+  using allocator = std::function<buffer(std::size_t bytes, const char* what)>;
+  workspace(const model_config& c, const runner_options& o, const allocator& allocate);
 
   buffer trunk;                // [R, M, H]
   buffer pre, next_pre, post;  // [R, M]

@@ -32,6 +32,9 @@ struct cache_sizes {
 };
 cache_sizes cache_size(const model_config& config, roundings rounding);
 
+// Bytes of the buffers that hold the rows of one step.
+std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options);
+
 // The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
 struct step_rows {
   std::vector<std::int32_t> slot, start, rows;      // [sequences]

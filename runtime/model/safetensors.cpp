@@ -42,15 +42,55 @@ const type_info& info(tensor_type type) {
   return types[static_cast<std::size_t>(type)];
 }
 
+// A tensor and the place of its bytes behind the header.
+struct entry {
+  host_tensor tensor;
+  std::uint64_t begin = 0, end = 0;
+};
+
 // Reads the header's entries; `fail` prefixes the file.
 class header_reader {
 public:
-  header_reader(const std::string& file, std::span<const std::byte> data) : file_(file), data_(data) {}
+  header_reader(const std::string& file, std::uint64_t data_bytes) : file_(file), data_bytes_(data_bytes) {}
 
-  host_tensor entry(const std::string& name, const json& e) const {
+  // Sorted by place, without holes or overlaps from the start of the data on.
+  std::vector<entry> entries(std::string_view text) const {
+    json header;
+    try {
+      header = json::parse(text);
+    } catch (const json::exception& e) {
+      fail("", std::string("the header is not valid JSON: ") + e.what());
+    }
+    if (!header.is_object())
+      fail("", "the header is not a JSON object");
+    std::vector<entry> list;
+    for (const auto& [name, e] : header.items())
+      if (name != "__metadata__")
+        list.push_back(one(name, e));
+    // By the start of the bytes, then by their end, so that empty tensors come before the one that starts at the same
+    // place.
+    std::sort(list.begin(), list.end(),
+              [](const entry& a, const entry& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+    std::uint64_t end = 0;
+    for (const entry& e : list) {
+      if (e.begin != end)
+        fail(e.tensor.name,
+             e.begin < end ? "its bytes overlap those of another tensor" : "there is a hole before its bytes");
+      end = e.end;
+    }
+    return list;
+  }
+
+  [[noreturn]] void fail(const std::string& name, const std::string& why) const {
+    throw config_error(file_, name, "", why, remedy);
+  }
+
+private:
+  entry one(const std::string& name, const json& e) const {
     if (!e.is_object() || !e.contains("dtype") || !e.contains("shape") || !e.contains("data_offsets"))
       fail(name, "entry needs dtype, shape and data_offsets");
-    host_tensor t;
+    entry out;
+    host_tensor& t = out.tensor;
     t.name = name;
     const auto type = std::find_if(types.begin(), types.end(),
                                    [&](const type_info& i) { return e["dtype"] == json(std::string(i.name)); });
@@ -71,25 +111,32 @@ public:
     const json& at = e["data_offsets"];
     if (!at.is_array() || at.size() != 2 || !at[0].is_number_unsigned() || !at[1].is_number_unsigned())
       fail(name, "data_offsets must be two numbers");
-    const auto begin = at[0].get<std::uint64_t>(), end = at[1].get<std::uint64_t>();
-    if (begin > end || end > data_.size())
-      fail(name, "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " lie outside the file's " +
-                     std::to_string(data_.size()) + " data bytes");
-    if (end - begin != bytes)
-      fail(name,
-           "the shape needs " + std::to_string(bytes) + " bytes but " + std::to_string(end - begin) + " are given");
-    t.bytes = data_.subspan(begin, end - begin);
-    return t;
+    out.begin = at[0].get<std::uint64_t>(), out.end = at[1].get<std::uint64_t>();
+    if (out.begin > out.end || out.end > data_bytes_)
+      fail(name, "bytes " + std::to_string(out.begin) + " to " + std::to_string(out.end) + " lie outside the file's " +
+                     std::to_string(data_bytes_) + " data bytes");
+    if (out.end - out.begin != bytes)
+      fail(name, "the shape needs " + std::to_string(bytes) + " bytes but " + std::to_string(out.end - out.begin) +
+                     " are given");
+    return out;
   }
 
-  [[noreturn]] void fail(const std::string& name, const std::string& why) const {
-    throw config_error(file_, name, "", why, remedy);
-  }
-
-private:
   const std::string& file_;
-  std::span<const std::byte> data_;
+  std::uint64_t data_bytes_; // behind the header
 };
+
+// The header's text at the start of an image, whose data may be cut off.
+std::string_view header_text(std::span<const std::byte> image, const std::string& file) {
+  const header_reader whole(file, 0);
+  if (image.size() < 8)
+    whole.fail("", "has " + std::to_string(image.size()) + " bytes, too few for a safetensors file");
+  std::uint64_t length;
+  std::memcpy(&length, image.data(), 8);
+  if (length > max_header_bytes || length > image.size() - 8)
+    whole.fail("", "the header is said to have " + std::to_string(length) + " bytes in a file of " +
+                       std::to_string(image.size()));
+  return {reinterpret_cast<const char*>(image.data() + 8), length};
+}
 
 float half_to_float(std::uint16_t h) {
   const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
@@ -136,44 +183,26 @@ std::vector<float> read_f32(const host_tensor& t) {
 }
 
 std::vector<host_tensor> parse_safetensors(std::span<const std::byte> image, const std::string& file) {
-  const header_reader whole(file, image);
-  if (image.size() < 8)
-    whole.fail("", "has " + std::to_string(image.size()) + " bytes, too few for a safetensors file");
-  std::uint64_t length;
-  std::memcpy(&length, image.data(), 8);
-  if (length > max_header_bytes || length > image.size() - 8)
-    whole.fail("", "the header is said to have " + std::to_string(length) + " bytes in a file of " +
-                       std::to_string(image.size()));
-  const auto data = image.subspan(8 + length);
-  const char* text = reinterpret_cast<const char*>(image.data() + 8);
-  json header;
-  try {
-    header = json::parse(text, text + length);
-  } catch (const json::exception& e) {
-    whole.fail("", std::string("the header is not valid JSON: ") + e.what());
-  }
-  if (!header.is_object())
-    whole.fail("", "the header is not a JSON object");
-
-  const header_reader reader(file, data);
+  const std::string_view text = header_text(image, file);
+  const auto data = image.subspan(8 + text.size());
+  const header_reader reader(file, data.size());
   std::vector<host_tensor> tensors;
-  for (const auto& [name, entry] : header.items())
-    if (name != "__metadata__")
-      tensors.push_back(reader.entry(name, entry));
-  // By the start of the bytes, then by their end, so that empty tensors come before the one that starts at the same
-  // place.
-  std::sort(tensors.begin(), tensors.end(), [](const host_tensor& a, const host_tensor& b) {
-    return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data() : a.bytes.size() < b.bytes.size();
-  });
-  const std::byte* end = data.data();
-  for (const host_tensor& t : tensors) {
-    if (t.bytes.data() != end)
-      reader.fail(t.name, t.bytes.data() < end ? "its bytes overlap those of another tensor"
-                                               : "there is a hole before its bytes");
-    end = t.bytes.data() + t.bytes.size();
+  std::uint64_t end = 0;
+  for (entry& e : reader.entries(text)) {
+    e.tensor.bytes = data.subspan(e.begin, e.end - e.begin);
+    end = e.end;
+    tensors.push_back(std::move(e.tensor));
   }
-  if (end != data.data() + data.size())
-    whole.fail("", "has bytes behind the last tensor");
+  if (end != data.size())
+    reader.fail("", "has bytes behind the last tensor");
+  return tensors;
+}
+
+std::vector<host_tensor> read_safetensors_header(const std::string& path) {
+  const mapped_file file(path, "check that the checkpoint folder is complete");
+  std::vector<host_tensor> tensors;
+  for (entry& e : header_reader(path, UINT64_MAX).entries(header_text(file.bytes(), path)))
+    tensors.push_back(std::move(e.tensor));
   return tensors;
 }
 

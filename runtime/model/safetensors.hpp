@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,9 +70,33 @@ private:
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// Writes `path` through a temporary file beside it, synchronised and renamed, so that a reader sees all of it or
-// nothing. Failure ("write_failed"): the system's reason, for example a full disk; then `path` is as before and no
-// temporary is left.
+// Types and shapes of a file's tensors from its header alone, in order of their bytes; `bytes` of each is empty. The
+// data may be absent or cut off. Throws config_error unless the header is whole and well formed.
+std::vector<host_tensor> read_safetensors_header(const std::string& path);
+
+// Writes a file from beginning to end without holding its data: the header is known first, the tensors' bytes follow in
+// the same order. The file appears under its name with commit(); until then, and without it, there is only a temporary
+// beside it, which goes with the object.
+class safetensors_writer {
+public:
+  // `tensors` give names, types and shapes; their bytes are not looked at. Failures of all calls: "write_failed" with
+  // the system's reason, for example a full disk.
+  static result<safetensors_writer> create(const std::string& path, std::span<const host_tensor> tensors,
+                                           const std::map<std::string, std::string>& metadata = {});
+  safetensors_writer(safetensors_writer&&) noexcept;
+  safetensors_writer& operator=(safetensors_writer&&) noexcept;
+  ~safetensors_writer();
+
+  status append(std::span<const std::byte> bytes);
+  status commit(); // all bytes must be there; on disk when this returns
+
+private:
+  struct file;
+  explicit safetensors_writer(std::unique_ptr<file> f);
+  std::unique_ptr<file> file_;
+};
+
+// The whole file at once, by the same rules.
 status write_safetensors(const std::string& path, std::span<const host_tensor> tensors,
                          const std::map<std::string, std::string>& metadata = {});
 

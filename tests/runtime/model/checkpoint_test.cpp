@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(rows_are_views_of_the_table) {
 
 // Names, types and shapes of the released checkpoint as model.md §10 lists them, derived from its configuration alone.
 BOOST_AUTO_TEST_CASE(expected_tensors_of_the_released_model) {
-  std::ifstream in(TROUPE_TEST_DATA "/model/v41_flash_config.json");
+  std::ifstream in(TROUPE_SOURCE_DIR "/models/v41-flash/config.json");
   std::stringstream text;
   text << in.rdbuf();
   const auto list = expected_tensors(parse_config(text.str(), "config.json"));

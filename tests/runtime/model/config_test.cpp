@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(the_embedded_model) {
 }
 
 BOOST_AUTO_TEST_CASE(the_released_model) {
-  const model_config c = troupe::parse_config(slurp(TROUPE_TEST_DATA "/model/v41_flash_config.json"), "config.json");
+  const model_config c = troupe::parse_config(slurp(TROUPE_SOURCE_DIR "/models/v41-flash/config.json"), "config.json");
   BOOST_TEST(c.bos_token_id == 0);
   BOOST_TEST(c.eos_token_id == 1);
   BOOST_TEST(c.pad_token_id == 2);
