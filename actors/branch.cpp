@@ -46,6 +46,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
   append_f32(t.prompt_logprobs, result_.prompt_logprobs);
   append_f32(t.logits, result_.logits);
   result_.usage.steps = t.steps;
+  result_.usage.preemptions = t.preemptions;
+  result_.cached_tokens = t.cached_tokens;
   result_.usage.attempts = t.attempt;
   if (result_.token_ids.empty() && o.fresh < t.ids.size())
     result_.usage.ttft_ms = now_ms;

@@ -96,7 +96,8 @@ control_path_figures measure_control_path(const std::string& tokenizer_file, int
   setup->limits.max_num_batched_tokens = std::max(4 * sequences, 16);
   setup->limits.max_model_len = steps + 16;
   setup->limits.kv_blocks = 1 + sequences * blocks_for(steps + 16);
-  setup->state_slots = sequences + 1;
+  setup->kv.blocks = setup->limits.kv_blocks;
+  setup->kv.slots = sequences + 1;
   setup->engines = {engine};
   setup->front.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(tokenizer_file));
   setup->front.seed = 0;

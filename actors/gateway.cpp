@@ -21,8 +21,7 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
-  for (const branch_place& p : at->second.places)
-    st.engines[p.rank].outstanding -= at->second.cost;
+  st.engines[at->second.rank].outstanding -= at->second.cost;
   st.live.erase(at);
   ++st.served;
   if (st.stopping && st.live.empty())
@@ -32,11 +31,12 @@ void close(self_ptr self, const done& d) {
 // A session that ended without saying done: its readers get an end, its sequences are cancelled.
 void session_ended(self_ptr self, const std::shared_ptr<const request_record>& r, std::uint64_t seed,
                    const std::string& why) {
-  const auto at = state_of(self).live.find(r->req.number);
-  if (at == state_of(self).live.end())
+  auto& st = state_of(self);
+  const auto at = st.live.find(r->req.number);
+  if (at == st.live.end())
     return;
-  for (const branch_place& p : at->second.places)
-    tell_from_outside(p.scheduler, cancel{{}, r->req, 1, p.sequence, "session lost"});
+  for (const std::uint64_t sequence : at->second.sequences)
+    tell_from_outside(st.engines[at->second.rank].scheduler, cancel{{}, r->req, 1, sequence, "session lost"});
   end_unserved(*r, seed, finish_reason::error, {"internal", "the session ended early: " + why});
   close(self, done{r->req, "error"});
 }
@@ -47,7 +47,8 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (st.stopping || st.draining)
     return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
                         {"stopping", "the engine takes no new requests"});
-  if (!least_loaded(st.engines))
+  gateway_state::engine* const e = least_loaded(st.engines);
+  if (!e)
     return end_unserved(*r, seed, finish_reason::error,
                         {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
   session_setup s;
@@ -56,15 +57,16 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.eos_ids = st.setup.eos_ids;
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
+  s.scheduler = e->scheduler;
+  s.rank = static_cast<std::uint32_t>(e - st.engines.data());
+  for (std::int32_t i = 0; i < r->params.n; ++i)
+    s.sequences.push_back(++st.next_sequence);
   gateway_state::entry entry;
   entry.request = r;
-  entry.cost = static_cast<std::int64_t>(r->prompt.size()) + r->params.max_tokens;
-  for (std::int32_t i = 0; i < r->params.n; ++i) {
-    gateway_state::engine* e = least_loaded(st.engines);
-    e->outstanding += entry.cost;
-    s.places.push_back({e->scheduler, static_cast<std::uint32_t>(e - st.engines.data()), ++st.next_sequence});
-  }
-  entry.places = s.places;
+  entry.rank = s.rank;
+  entry.sequences = s.sequences;
+  entry.cost = static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
+  e->outstanding += entry.cost;
   entry.session = self->spawn(session, s);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });

@@ -1,5 +1,6 @@
-// The engine's front: admits requests, resolves their seeds, sends each branch to the engine with the fewest
-// outstanding tokens, one session per request. Pooled.
+// The engine's front: admits requests, resolves their seeds, sends each to the engine with the fewest outstanding
+// tokens, one session per request. All branches of a request run on one engine, which computes their prompt once.
+// Pooled.
 #pragma once
 #include "actors/session.hpp"
 #include <map>
@@ -36,8 +37,9 @@ struct gateway_state {
   struct entry {
     session_actor session;
     std::shared_ptr<const request_record> request;
-    std::vector<branch_place> places; // [branches]
-    std::int64_t cost = 0;            // tokens of each branch: its prompt and max_tokens
+    std::size_t rank = 0;                 // of its engine
+    std::vector<std::uint64_t> sequences; // [branches]
+    std::int64_t cost = 0;                // tokens: the prompt, and max_tokens of each branch
   };
   struct engine {
     scheduler_actor scheduler;

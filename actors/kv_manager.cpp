@@ -2,41 +2,17 @@
 
 namespace troupe {
 
-namespace {
-
-grant answer_to(kv_book& book, const reserve& r) {
-  grant g;
-  g.msg_id = r.head.msg_id;
-  g.sequence = r.sequence;
-  const fit f = book.reserve(sequence_id{r.sequence}, r.blocks);
-  g.code = f == fit::ok ? ack_code::ok : f == fit::later ? ack_code::busy : ack_code::too_large;
-  if (f != fit::ok)
-    return g;
-  const kv_holding& h = *book.find(sequence_id{r.sequence});
-  for (const block_id b : h.blocks) {
-    g.blocks.push_back(b.value);
-    g.gens.push_back(book.blocks().generation(b));
-  }
-  g.state = h.slot.value;
-  return g;
-}
-
-} // namespace
-
 kv_manager_actor::behavior_type kv_manager(kv_manager_actor::stateful_pointer<kv_manager_state> self,
-                                           std::int32_t blocks, std::int32_t slots) {
-  state_of(self).book = kv_book(blocks, slots);
+                                           const kv_cache_settings& settings) {
+  state_of(self).cache.emplace(settings);
   return {
-      [=](const reserve& r) { return answer_to(state_of(self).book, r); },
-      [=](const release& r) {
-        state_of(self).book.release(sequence_id{r.sequence});
-        return ack{r.head.msg_id, ack_code::ok, {}};
+      [=](const kv_turn& t) {
+        state_of(self).cache->turn(*t.want, *t.got);
+        return kv_turn_done{t.number};
       },
-      [=](const kv_query&) {
-        const kv_book& b = state_of(self).book;
-        return kv_report{b.blocks().size(), b.blocks().free_count(),
-                         b.slots().size(),  b.slots().free_count(),
-                         b.owners(),        b.conserved()};
+      [=](const kv_query& q) {
+        const kv_cache& c = *state_of(self).cache;
+        return kv_report{c.blocks().size(), c.slots().size(), c.sequences(), !q.audit || c.conserved(), c.statistics()};
       },
       [=](const stop&) { self->quit(); },
   };

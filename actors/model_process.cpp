@@ -30,6 +30,14 @@ void check_options(const engine_options& o, const model_config& c) {
   check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings,
               "0 takes the checkpoint's max_position_embeddings");
   check_range("kv_blocks", o.kv_blocks, 0, 1 << 30, "0 takes what the sequences need within the memory budget");
+  check_range("prefix_snapshots", o.prefix_snapshots, 0, 1 << 20, "0 takes what fits the memory budget");
+  check_range("snapshot_interval", o.snapshot_interval, 0, 1 << 24, "0 keeps states at prompts' ends only");
+  if (o.snapshot_interval % tokens_per_kv_block != 0)
+    throw config_error("", "snapshot_interval", std::to_string(o.snapshot_interval), "no multiple of 128",
+                       "states are kept where a cache block ends");
+  if (!o.prefix_cache && o.prefix_snapshots > 0)
+    throw config_error("", "prefix_snapshots", std::to_string(o.prefix_snapshots), "no effect without prefix_cache",
+                       "leave one of them out");
 }
 
 roundings roundings_of(const std::string& name) {
@@ -58,9 +66,19 @@ std::int64_t kv_budget(const device& dev, int engines) {
   return std::max(least_kv_budget, static_cast<std::int64_t>(dev.memory().available / 4)) / engines;
 }
 
+// State slots for the prefix cache: as many as sequences run, fewer where they would take more than an eighth of the
+// budget, but never none.
+std::int32_t snapshots_for(const engine_options& o, std::int64_t slot_bytes, std::int64_t budget) {
+  if (!o.prefix_cache || o.prefix_snapshots > 0)
+    return o.prefix_cache ? o.prefix_snapshots : 0;
+  const std::int64_t affordable = budget / 8 / std::max<std::int64_t>(slot_bytes, 1);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(affordable, 1, o.max_num_seqs));
+}
+
 struct sizes {
   runner_options runner;
   cache_sizes cache;
+  std::int32_t snapshots = 0; // of the state slots
 };
 
 sizes size_up(const engine_options& o, const model_config& c, const device& dev) {
@@ -70,19 +88,20 @@ sizes size_up(const engine_options& o, const model_config& c, const device& dev)
   r.max_rows = o.max_num_batched_tokens;
   r.max_sequences = std::min(o.max_num_seqs, o.max_num_batched_tokens);
   r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
-  r.state_slots = o.max_num_seqs + 1;
   r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
   s.cache = cache_size(c, r.rounding);
   const std::int64_t budget = kv_budget(dev, o.engines);
   r.kv_blocks =
       o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
-  const std::int64_t bytes = r.kv_blocks * s.cache.block_bytes * o.engines;
+  s.snapshots = snapshots_for(o, s.cache.slot_bytes, budget);
+  r.state_slots = 1 + o.max_num_seqs + s.snapshots;
+  const std::int64_t bytes = (r.kv_blocks * s.cache.block_bytes + r.state_slots * s.cache.slot_bytes) * o.engines;
   if (bytes > static_cast<std::int64_t>(dev.memory().available))
     throw config_error("", "kv_blocks", std::to_string(r.kv_blocks - 1),
-                       "the KV blocks take " + std::to_string(bytes / mebibyte) + " MiB, " +
+                       "KV blocks and state slots take " + std::to_string(bytes / mebibyte) + " MiB, " +
                            std::to_string(static_cast<std::int64_t>(dev.memory().available) / mebibyte) +
                            " MiB are free",
-                       "lower kv_blocks or max_model_len");
+                       "lower kv_blocks, max_model_len, max_num_seqs or prefix_snapshots");
   return s;
 }
 
@@ -94,6 +113,9 @@ scheduler_limits limits_of(const engine_options& o, const runner_options& r, con
   l.max_model_len = r.max_model_len;
   l.kv_blocks = r.kv_blocks;
   l.history = std::max(c.engram_max_ngram_size - 1, 0);
+  l.async = o.async;
+  l.prefix_cache = o.prefix_cache;
+  l.snapshot_interval = o.snapshot_interval;
   return l;
 }
 
@@ -121,7 +143,8 @@ std::string described(const engine_options& o, const sizes& s, const device& dev
          ", " + std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) +
          ", max_model_len " + std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) +
          " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
-         std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) + ")";
+         std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) +
+         "), " + std::to_string(s.snapshots) + " of them for the prefix cache";
 }
 
 } // namespace
@@ -186,7 +209,8 @@ model_process make_model_process(const engine_options& options) {
     setup->engine_cores.push_back(cores.engines[e].empty() ? -1 : cores.engines[e].front());
   }
   setup->limits = limits_of(options, s.runner, c);
-  setup->state_slots = s.runner.state_slots;
+  setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
+               options.model + " " + options.roundings};
   setup->layers = c.num_hidden_layers;
   setup->routed_experts = c.n_routed_experts;
   setup->front.vocabulary = p.vocabulary;

@@ -6,14 +6,8 @@ namespace {
 
 using self_ptr = scheduler_actor::stateful_pointer<scheduler_state>;
 
-void act(self_ptr self);
-
-stamp next_stamp(scheduler_state& st) {
-  stamp s;
-  s.msg_id = ++st.next_msg;
-  s.from = st.setup.rank;
-  return s;
-}
+void go_on(self_ptr self);
+void end_turn(self_ptr self);
 
 tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   tokens t;
@@ -33,12 +27,14 @@ tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   t.error_code = std::move(e.failure.code);
   t.error_text = std::move(e.failure.message);
   t.steps = e.steps;
+  t.preemptions = e.preemptions;
+  t.cached_tokens = e.cached_tokens;
   return t;
 }
 
 void send_events(self_ptr self) {
   auto& st = state_of(self);
-  for (sequence_event& e : st.out.events) {
+  for (sequence_event& e : st.events) {
     const auto at = st.routes.find(e.id.value);
     if (at == st.routes.end())
       continue;
@@ -46,101 +42,112 @@ void send_events(self_ptr self) {
     if (e.end != finish_reason::none)
       st.routes.erase(at);
   }
+  st.events.clear();
 }
 
+// The engine cannot compute any more: everything alive ends with an error, nothing new is taken.
 void lose(self_ptr self, const std::string& why) {
   auto& st = state_of(self);
   if (!st.lost)
     st.lost = error{"engine_lost", "engine " + std::to_string(st.setup.rank) + " cannot go on: " + why};
-  st.core->fail_all(*st.lost, st.out);
-  act(self);
+  st.core->fail_all(*st.lost, st.events);
+  send_events(self);
 }
 
-void send_kv_order(self_ptr self, const kv_order& o) {
-  auto& st = state_of(self);
-  const auto failed = [=](const caf::error& e) { lose(self, "KV manager: " + text(self->system(), e)); };
-  if (o.what == kv_order::kind::release) {
-    ask(self, st.setup.kv, st.setup.control_limit, release{next_stamp(st), o.id.value}).then([](const ack&) {}, failed);
-    return;
-  }
-  ask(self, st.setup.kv, st.setup.control_limit, reserve{next_stamp(st), o.id.value, o.blocks})
-      .then(
-          [=](const grant& g) {
-            std::vector<block_id> blocks;
-            for (const std::int32_t b : g.blocks)
-              blocks.push_back(block_id{b});
-            auto& s = state_of(self);
-            const fit f = g.code == ack_code::ok ? fit::ok : g.code == ack_code::busy ? fit::later : fit::never;
-            s.core->grant(sequence_id{g.sequence}, f, blocks, slot_id{g.state}, s.out);
-            act(self);
-          },
-          failed);
+bool anything_out(const scheduler_state& st) {
+  return st.core->in_turn() || st.core->steps_out() > 0;
 }
 
-// Tells the verifier what the step will decode; its plan comes back for a later round.
-void consult_verifier(self_ptr self) {
-  auto& st = state_of(self);
-  spec_load l;
-  l.round = ++st.round;
-  l.rank = st.setup.rank;
-  l.rows = static_cast<std::int32_t>(st.plan->tokens.size());
-  l.drafts.assign(st.plan->sequences.size(), 0);
-  for (const planned_sequence& s : st.plan->sequences)
-    l.kv_tokens.push_back(s.start);
-  l.step_ms = st.result->ms;
-  tell(self, st.setup.verifier, std::move(l));
-}
-
-// One reminder at a time, not one for each step: CAF 0.17 keeps every time limit of a request until it has passed.
+// One reminder at a time, not one for each message: CAF 0.17 keeps every time limit of a request until it has passed.
 void remind(self_ptr self) {
   auto& st = state_of(self);
-  if (std::exchange(st.checking, true))
-    return;
-  tell_later(self, st.setup.step_limit, step_check{st.plan->number});
+  if (!std::exchange(st.checking, true))
+    tell_later(self, st.setup.step_limit, step_check{st.answers});
 }
 
-void start_step(self_ptr self) {
-  auto& st = state_of(self);
-  if (st.lost || !st.core->plan(*st.plan))
-    return;
-  if (st.plan->kind == step_kind::decode)
-    consult_verifier(self);
-  tell(self, st.setup.executor, step{st.plan->number, st.plan, st.result});
-  remind(self);
-}
-
-void finish_step(self_ptr self, const step_done& d) {
-  auto& st = state_of(self);
-  if (st.lost || d.number != st.plan->number)
-    return;
-  st.core->complete(*st.result, st.out);
-  act(self);
-}
-
-// A step that was in flight a whole limit ago and still is will not come back.
-void check_step(self_ptr self, const step_check& c) {
+// What was out a whole limit ago and has not brought any answer since will not come back.
+void check_progress(self_ptr self, const step_check& c) {
   auto& st = state_of(self);
   st.checking = false;
-  if (!st.core->in_flight())
+  if (st.lost || !anything_out(st))
     return;
-  if (c.number == st.plan->number)
-    lose(self, "the executor did not finish step " + std::to_string(c.number) + " within " +
+  if (c.answers == st.answers)
+    lose(self, std::string(st.core->in_turn() ? "the KV manager" : "the executor") + " did not answer within " +
                    std::to_string(st.setup.step_limit.count()) + " ms (step_limit)");
   else
     remind(self);
 }
 
-// Carries out what the last call of the state machine ordered, then starts a step if one can start.
-void act(self_ptr self) {
-  auto& st = state_of(self);
-  send_events(self);
-  for (const kv_order& o : st.out.kv)
-    send_kv_order(self, o);
-  st.out.clear();
-  start_step(self);
+bool begin_turn(scheduler_state& st) {
+  if (st.core->in_turn() || st.core->steps_out() >= (st.setup.limits.async ? most_steps_out : 1))
+    return false;
+  const step_intent i = st.core->intent();
+  return st.core->want(decide_step(std::span(&i, 1), st.core->rule()), *st.want);
 }
 
-std::shared_ptr<sequence_spec> spec_of(const job& j) {
+// Begins turns as long as steps may be planned and there is something to do. A turn that asks nothing of the KV manager
+// ends at once.
+void go_on(self_ptr self) {
+  auto& st = state_of(self);
+  while (!st.lost && begin_turn(st)) {
+    if (!st.want->empty()) {
+      tell(self, st.setup.kv, kv_turn{++st.turn, st.want, st.got});
+      break;
+    }
+    end_turn(self);
+  }
+  send_events(self);
+  if (anything_out(st))
+    remind(self);
+}
+
+// Tells the verifier what the step will decode; its plan comes back for a later round.
+void consult_verifier(self_ptr self, const step_plan& plan) {
+  auto& st = state_of(self);
+  spec_load l;
+  l.round = ++st.round;
+  l.rank = st.setup.rank;
+  l.rows = static_cast<std::int32_t>(plan.tokens.size());
+  l.drafts.assign(plan.sequences.size(), 0);
+  for (const planned_sequence& s : plan.sequences)
+    l.kv_tokens.push_back(s.start);
+  l.step_ms = st.last_step_ms;
+  tell(self, st.setup.verifier, std::move(l));
+}
+
+// The step that a turn was for is planned and sent.
+void end_turn(self_ptr self) {
+  auto& st = state_of(self);
+  const scheduler_state::round_trip& t = st.trips[st.next_trip];
+  if (!st.core->plan(*st.got, *t.plan, st.events))
+    return;
+  st.next_trip = (st.next_trip + 1) % st.trips.size();
+  tell(self, st.setup.executor, step{t.plan->number, t.plan, t.result});
+  if (t.plan->kind == step_kind::decode)
+    consult_verifier(self, *t.plan);
+}
+
+void finish_turn(self_ptr self, const kv_turn_done& d) {
+  auto& st = state_of(self);
+  if (st.lost || d.number != st.turn)
+    return;
+  ++st.answers;
+  end_turn(self);
+  go_on(self);
+}
+
+void finish_step(self_ptr self, const step_done& d) {
+  auto& st = state_of(self);
+  step_result& r = *st.trips[(st.next_trip + st.trips.size() - st.core->steps_out()) % st.trips.size()].result;
+  if (st.lost || st.core->steps_out() == 0 || d.number != r.number)
+    return;
+  ++st.answers;
+  st.last_step_ms = r.ms;
+  st.core->complete(r, st.events);
+  go_on(self);
+}
+
+scheduling_request request_of(const job& j) {
   auto s = std::make_shared<sequence_spec>();
   s->id = sequence_id{j.sequence};
   s->request_id = j.request_id;
@@ -149,7 +156,15 @@ std::shared_ptr<sequence_spec> spec_of(const job& j) {
   s->prompt_tokens = static_cast<std::int32_t>(j.tokens.size());
   s->eos_ids = j.eos_ids;
   s->logit_rows = j.logit_rows;
-  return s;
+  scheduling_request r;
+  r.spec = std::move(s);
+  r.prompt = std::make_shared<const std::vector<std::int32_t>>(j.tokens);
+  if (!j.cache_salt.empty())
+    r.salt = std::make_shared<const std::string>(j.cache_salt);
+  r.priority = j.priority;
+  r.fork_of = sequence_id{j.fork_of};
+  r.emitted = j.emitted;
+  return r;
 }
 
 ack refusal(std::uint64_t msg_id, const error& why) {
@@ -166,20 +181,20 @@ ack take(self_ptr self, const submit& s) {
     return refusal(s.head.msg_id, *st.lost);
   if (st.draining)
     return refusal(s.head.msg_id, {"stopping", "the engine takes no new requests"});
-  const status queued = st.core->submit(spec_of(j), j.tokens, st.out);
+  const status queued = st.core->submit(request_of(j), st.events);
   if (!queued)
     return refusal(s.head.msg_id, queued.failure());
   st.routes[j.sequence] = {caf::actor_cast<session_actor>(self->current_sender()), j.req, j.branch, j.attempt,
                            static_cast<std::int32_t>(j.tokens.size())};
-  act(self);
+  go_on(self);
   return {s.head.msg_id, ack_code::ok, {}};
 }
 
 ack end_sequence(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
-  if (!st.core->abort(sequence_id{c.sequence}, st.out))
+  if (!st.core->abort(sequence_id{c.sequence}, st.events))
     return {c.head.msg_id, ack_code::unknown, {}};
-  act(self);
+  go_on(self);
   return {c.head.msg_id, ack_code::ok, {}};
 }
 
@@ -188,13 +203,18 @@ ack end_sequence(self_ptr self, const cancel& c) {
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
   state_of(self).core.emplace(setup.limits);
+  for (scheduler_state::round_trip& t : state_of(self).trips)
+    t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
   watch(self, state_of(self).watched, setup.executor,
         [=](const caf::error& why) { lose(self, "executor: " + text(self->system(), why)); });
+  watch(self, state_of(self).watched, setup.kv,
+        [=](const caf::error& why) { lose(self, "KV manager: " + text(self->system(), why)); });
   return {
       [=](const submit& s) { return take(self, s); },
       [=](const cancel& c) { return end_sequence(self, c); },
+      [=](const kv_turn_done& d) { finish_turn(self, d); },
       [=](const step_done& d) { finish_step(self, d); },
-      [=](const step_check& c) { check_step(self, c); },
+      [=](const step_check& c) { check_progress(self, c); },
       [](const tok_ack&) {},
       [=](const spec_plan& p) {
         state_of(self).drafts = {p.round, p.total_q, p.lengths};

@@ -1,8 +1,12 @@
-// One engine's scheduler: turns messages into calls of batch_scheduler and its orders into messages. Pooled.
+// One engine's scheduler: turns messages into calls of scheduler_core and its answers into messages. For each step one
+// turn of the KV manager, then the plan to the executor; while a step runs the next one is planned and queued behind
+// it. Pooled.
 #pragma once
 #include "cluster/messages.hpp"
-#include "runtime/scheduler/batch.hpp"
+#include "runtime/scheduler/scheduler_core.hpp"
+#include "runtime/scheduler/step_engine.hpp"
 #include "runtime/speculation/planner.hpp"
+#include <array>
 #include <chrono>
 #include <optional>
 #include <unordered_map>
@@ -15,8 +19,7 @@ struct scheduler_setup {
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;
-  std::chrono::milliseconds control_limit{30000}; // answers of the KV manager
-  std::chrono::milliseconds step_limit{600000};   // one step
+  std::chrono::milliseconds step_limit{600000}; // one answer of the KV manager or the executor
 };
 
 struct scheduler_state {
@@ -28,14 +31,22 @@ struct scheduler_state {
     std::uint32_t branch = 0, attempt = 1;
     std::int32_t prompt_tokens = 0;
   };
+  struct round_trip { // of one step; untouched while it is out
+    std::shared_ptr<step_plan> plan;
+    std::shared_ptr<step_result> result;
+  };
   scheduler_setup setup;
-  std::optional<batch_scheduler> core;
-  scheduler_output out;
-  std::shared_ptr<step_plan> plan = std::make_shared<step_plan>(); // of the step in flight
-  std::shared_ptr<step_result> result = std::make_shared<step_result>();
+  std::optional<scheduler_core> core; // always there
+  std::vector<sequence_event> events;
+  std::shared_ptr<kv_want> want = std::make_shared<kv_want>(); // untouched while the turn is out, like got
+  std::shared_ptr<kv_got> got = std::make_shared<kv_got>();
+  std::array<round_trip, most_steps_out> trips; // used in turn
+  std::size_t next_trip = 0;
+  std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
   std::unordered_map<std::uint64_t, route> routes; // by sequence
   draft_plan drafts;                               // newest advice of the verifier
-  std::uint64_t round = 0, next_msg = 0;
+  std::uint64_t round = 0;
+  double last_step_ms = 0;
   bool draining = false;
   bool checking = false; // a step_check is under way
   watch_list watched;

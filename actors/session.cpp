@@ -22,13 +22,12 @@ void tell_reader(const request_record& r, const generation_event& e) {
 
 void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   auto& st = state_of(self);
-  const branch_place& p = st.setup.places[index];
   cancel c;
   c.req = st.setup.request->req;
   c.attempt = st.branches[index].attempt();
-  c.sequence = p.sequence;
+  c.sequence = st.setup.sequences[index];
   c.reason = reason;
-  ask(self, p.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
+  ask(self, st.setup.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
 }
 
 // Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
@@ -56,11 +55,10 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     self->quit();
 }
 
-void fail_branches(self_ptr self, const scheduler_actor& on, const error& why) {
+void fail_branches(self_ptr self, const error& why) {
   auto& st = state_of(self);
   for (std::size_t i = 0; i < st.branches.size(); ++i)
-    if (st.setup.places[i].scheduler == on)
-      publish(self, i, st.branches[i].end(finish_reason::error, why, age_ms(*st.setup.request)));
+    publish(self, i, st.branches[i].end(finish_reason::error, why, age_ms(*st.setup.request)));
 }
 
 void abort_all(self_ptr self) {
@@ -78,13 +76,15 @@ submit submission(const session_setup& s, std::size_t index, std::uint32_t attem
   m.work.req = s.request->req;
   m.work.branch = static_cast<std::uint32_t>(index);
   m.work.attempt = attempt;
-  m.work.sequence = s.places[index].sequence;
+  m.work.sequence = s.sequences[index];
   m.work.request_id = s.request->id;
   m.work.tokens = s.request->prompt;
   m.work.params = s.request->params;
   m.work.seed = branch_seed(s.seed, static_cast<std::uint32_t>(index));
   m.work.eos_ids = s.eos_ids;
   m.work.logit_rows = s.request->logit_rows;
+  m.work.priority = s.request->priority;
+  m.work.cache_salt = s.request->cache_salt;
   return m;
 }
 
@@ -94,8 +94,7 @@ void start_branch(self_ptr self, std::size_t index) {
     auto& s = state_of(self);
     publish(self, index, s.branches[index].end(finish_reason::error, why, age_ms(*s.setup.request)));
   };
-  ask(self, st.setup.places[index].scheduler, st.setup.control_limit,
-      submission(st.setup, index, st.branches[index].attempt()))
+  ask(self, st.setup.scheduler, st.setup.control_limit, submission(st.setup, index, st.branches[index].attempt()))
       .then(
           [=](const ack& a) {
             if (a.code != ack_code::ok)
@@ -106,18 +105,12 @@ void start_branch(self_ptr self, std::size_t index) {
           });
 }
 
-void watch_schedulers(self_ptr self) {
+void watch_scheduler(self_ptr self) {
   auto& st = state_of(self);
-  std::vector<scheduler_actor> seen;
-  for (const branch_place& p : st.setup.places) {
-    if (std::find(seen.begin(), seen.end(), p.scheduler) != seen.end())
-      continue;
-    seen.push_back(p.scheduler);
-    watch(self, st.watched, p.scheduler, [=](const caf::error& why) {
-      fail_branches(self, p.scheduler,
-                    {"engine_lost", "engine " + std::to_string(p.rank) + " ended: " + text(self->system(), why)});
-    });
-  }
+  const std::string name = "engine " + std::to_string(st.setup.rank);
+  watch(self, st.watched, st.setup.scheduler, [=](const caf::error& why) {
+    fail_branches(self, {"engine_lost", name + " ended: " + text(self->system(), why)});
+  });
 }
 
 branch_setup setup_of(const session_setup& s, std::size_t index) {
@@ -135,10 +128,10 @@ branch_setup setup_of(const session_setup& s, std::size_t index) {
 session_actor::behavior_type session(self_ptr self, const session_setup& setup) {
   auto& st = state_of(self);
   st.setup = setup;
-  for (std::size_t i = 0; i < setup.places.size(); ++i)
+  for (std::size_t i = 0; i < setup.sequences.size(); ++i)
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
-  watch_schedulers(self);
+  watch_scheduler(self);
   for (std::size_t i = 0; i < st.branches.size(); ++i)
     start_branch(self, i);
   return {

@@ -23,20 +23,15 @@ struct request_record {
   std::chrono::steady_clock::time_point accepted{};
 };
 
-// Where one branch is computed.
-struct branch_place {
-  scheduler_actor scheduler;
-  std::uint32_t rank = 0;
-  std::uint64_t sequence = 0;
-};
-
 struct session_setup {
   std::shared_ptr<const request_record> request;
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
-  std::uint64_t seed = 0;           // of branch 0
-  std::vector<branch_place> places; // [params.n]
-  caf::actor gateway;               // hears done
+  std::uint64_t seed = 0;               // of branch 0
+  scheduler_actor scheduler;            // of the engine that computes every branch
+  std::uint32_t rank = 0;               // of that engine
+  std::vector<std::uint64_t> sequences; // [params.n]
+  caf::actor gateway;                   // hears done
   std::chrono::milliseconds control_limit{30000};
 };
 

@@ -76,7 +76,7 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   auto& st = state_of(self);
   const process_setup& p = *st.setup;
   engine_handles e;
-  e.kv = self->spawn(kv_manager, p.limits.kv_blocks, p.state_slots);
+  e.kv = self->spawn(kv_manager, p.kv);
   e.verifier = self->spawn(spec_verifier);
   const int core = rank < p.engine_cores.size() ? p.engine_cores[rank] : -1;
   e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement, core);

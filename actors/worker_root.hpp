@@ -11,7 +11,7 @@ namespace troupe {
 // Everything a process runs, made before the actors are: devices, weights, vocabulary.
 struct process_setup {
   scheduler_limits limits;
-  std::int32_t state_slots = 65;                        // per engine, with the dummy 0
+  kv_cache_settings kv;                                 // of each engine
   std::vector<std::shared_ptr<step_engine>> engines;    // [engines]
   std::vector<int> engine_cores;                        // [engines] core of the executor's thread, -1 or absent = any
   std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts

@@ -39,6 +39,10 @@ job some_job() {
   j.seed = 0xDEADBEEFCAFEBABE;
   j.eos_ids = {1};
   j.logit_rows = {0, 2};
+  j.emitted = {6, 7};
+  j.priority = -3;
+  j.cache_salt = "tenant";
+  j.fork_of = 76;
   return j;
 }
 
@@ -57,7 +61,16 @@ tokens some_tokens() {
   t.error_code = "device_error";
   t.error_text = "text";
   t.steps = 9;
+  t.preemptions = 2;
+  t.cached_tokens = 128;
   return t;
+}
+
+kv_report some_kv_report() {
+  kv_report r{10, 9, 8, false, {}};
+  r.statistics.hit_tokens = 256;
+  r.statistics.used_slots = 3;
+  return r;
 }
 
 } // namespace
@@ -76,10 +89,9 @@ std::string check_messages(caf::actor_system& system) {
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
       {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4})},
-      {"reserve", survives(system, reserve{some_stamp, 77, 12})},
-      {"grant", survives(system, grant{3, 77, ack_code::busy, {4, 5}, {1, 9}, 6})},
-      {"release", survives(system, release{some_stamp, 77})},
-      {"kv_report", survives(system, kv_report{10, 9, 8, 7, 6, false})},
+      {"kv_turn_done", survives(system, kv_turn_done{12})},
+      {"kv_query", survives(system, kv_query{true})},
+      {"kv_report", survives(system, some_kv_report())},
       {"step_done", survives(system, step_done{99})},
       {"device_check", survives(system, device_check{})},
       {"step_check", survives(system, step_check{98})},

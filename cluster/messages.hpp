@@ -4,6 +4,8 @@
 #pragma once
 #include "cluster/caf.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/kv/kv_cache.hpp"
+#include "runtime/kv/kv_turn.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <cstdint>
@@ -62,14 +64,19 @@ TROUPE_FIELDS(req_t, origin, number)
 struct job {
   req_t req;
   std::uint32_t branch = 0, attempt = 1;
-  std::uint64_t sequence = 0;       // unique among the live branches of the gateway
-  std::string request_id;           // for messages to people
-  std::vector<std::int32_t> tokens; // of the prompt
+  std::uint64_t sequence = 0;        // unique among the live branches of the gateway
+  std::string request_id;            // for messages to people
+  std::vector<std::int32_t> tokens;  // of the prompt
+  std::vector<std::int32_t> emitted; // output that its reader already has: computed again, not sent again
   sampling_params params;
   std::uint64_t seed = 0; // of this branch
   std::vector<std::int32_t> eos_ids, logit_rows;
+  std::int32_t priority = 0; // lower is served first
+  std::string cache_salt;    // cached prompt starts are shared only between jobs of an equal salt
+  std::uint64_t fork_of = 0; // sequence of an earlier branch of the same request on the same engine; 0 = none
 };
-TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, params, seed, eos_ids, logit_rows)
+TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, emitted, params, seed, eos_ids, logit_rows,
+              priority, cache_salt, fork_of)
 
 struct submit { // -> ack; tokens go to the sender
   stamp head;
@@ -107,36 +114,32 @@ TROUPE_FIELDS(scheduler_report, waiting, running, live, steps)
 
 // ---- kv_manager
 
-struct reserve { // -> grant
-  stamp head;
-  std::uint64_t sequence = 0;
-  std::int32_t blocks = 0;
+// LOCAL, one way; answered by kv_turn_done to the sender, who leaves both objects alone until then.
+struct kv_turn {
+  std::uint64_t number = 0;
+  std::shared_ptr<const kv_want> want;
+  std::shared_ptr<kv_got> got; // filled by the KV manager
 };
-TROUPE_FIELDS(reserve, head, sequence, blocks)
-
-struct grant {
-  std::uint64_t msg_id = 0, sequence = 0;
-  ack_code code = ack_code::ok;     // ok, busy (later) or too_large (never)
-  std::vector<std::int32_t> blocks; // [blocks]
-  std::vector<std::uint32_t> gens;  // their generations
-  std::int32_t state = 0;           // state slot
+struct kv_turn_done {
+  std::uint64_t number = 0;
 };
-TROUPE_FIELDS(grant, msg_id, sequence, code, blocks, gens, state)
+TROUPE_FIELDS(kv_turn_done, number)
 
-struct release { // -> ack, also if nothing was held
-  stamp head;
-  std::uint64_t sequence = 0;
+TROUPE_FIELDS(kv_statistics, turns, admitted, lookups, hits, queried_tokens, hit_tokens, forks, deferred,
+              published_blocks, duplicate_blocks, evicted_blocks, snapshots_kept, snapshots_refused, snapshots_dropped,
+              snapshots_evicted, cached_blocks, cached_idle_blocks, cached_snapshots, used_blocks, used_slots)
+
+struct kv_query {
+  bool audit = false; // slow: also recount every reference
 };
-TROUPE_FIELDS(release, head, sequence)
-
-struct kv_query {};
-TROUPE_FIELDS(kv_query)
+TROUPE_FIELDS(kv_query, audit)
 struct kv_report {
-  std::int32_t blocks = 0, free_blocks = 0, slots = 0, free_slots = 0; // with the dummies 0
-  std::uint64_t owners = 0;
-  bool conserved = true;
+  std::int32_t blocks = 0, slots = 0; // of the pools, with the dummies 0
+  std::uint64_t sequences = 0;
+  bool conserved = true; // false: an audit found a lost or doubled reference
+  kv_statistics statistics;
 };
-TROUPE_FIELDS(kv_report, blocks, free_blocks, slots, free_slots, owners, conserved)
+TROUPE_FIELDS(kv_report, blocks, slots, sequences, conserved, statistics)
 
 // ---- executor
 
@@ -154,21 +157,21 @@ TROUPE_FIELDS(step_done, number)
 // An executor's reminder to itself: has the device finished a step?
 struct device_check {};
 TROUPE_FIELDS(device_check)
-// A scheduler's reminder to itself: has the step in flight moved on?
+// A scheduler's reminder to itself: has anything that is out come back?
 struct step_check {
-  std::uint64_t number = 0; // the step in flight when it was set
+  std::uint64_t answers = 0; // of the KV manager and the executor, when it was set
 };
-TROUPE_FIELDS(step_check, number)
+TROUPE_FIELDS(step_check, answers)
 
 // ---- spec_verifier
 
 struct spec_load { // one way; answered by spec_plan to the sender
   std::uint64_t round = 0;
   std::uint32_t rank = 0;
-  std::int32_t rows = 0;                 // of the round's step
-  std::vector<std::int32_t> drafts;      // [sequences] drafts at hand
-  std::vector<std::int64_t> kv_tokens;   // [sequences] cached positions
-  double step_ms = 0;                    // of the last step
+  std::int32_t rows = 0;               // of the round's step
+  std::vector<std::int32_t> drafts;    // [sequences] drafts at hand
+  std::vector<std::int64_t> kv_tokens; // [sequences] cached positions
+  double step_ms = 0;                  // of the last step
 };
 TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, step_ms)
 
@@ -213,10 +216,11 @@ struct tokens { // -> tok_ack
   std::uint8_t end = 0;                // a finish_reason; not 0: nothing follows
   std::int32_t stop_id = -1;           // EOS or stop id that ended the branch, -1 = none
   std::string error_code, error_text;
-  std::int64_t steps = 0; // that the branch took part in
+  std::int64_t steps = 0, preemptions = 0; // that the branch took part in, that it suffered
+  std::int32_t cached_tokens = 0;          // of the prompt, found in the prefix cache at first admission
 };
 TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, prompt_logprobs, logits, end, stop_id,
-              error_code, error_text, steps)
+              error_code, error_text, steps, preemptions, cached_tokens)
 
 struct tok_ack {
   std::int64_t next_pos = 0;
@@ -262,9 +266,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::drain))
 CAF_ADD_TYPE_ID(troupe, (troupe::stop))
 CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_query))
 CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_report))
-CAF_ADD_TYPE_ID(troupe, (troupe::reserve))
-CAF_ADD_TYPE_ID(troupe, (troupe::grant))
-CAF_ADD_TYPE_ID(troupe, (troupe::release))
+CAF_ADD_TYPE_ID(troupe, (troupe::kv_turn_done))
 CAF_ADD_TYPE_ID(troupe, (troupe::kv_query))
 CAF_ADD_TYPE_ID(troupe, (troupe::kv_report))
 CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
@@ -280,18 +282,18 @@ CAF_ADD_TYPE_ID(troupe, (troupe::done))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_turn)
 
 namespace troupe {
 
-using kv_manager_actor =
-    caf::typed_actor<answers<reserve, grant>, answers<release, ack>, answers<kv_query, kv_report>, answers<stop>>;
+using kv_manager_actor = caf::typed_actor<answers<kv_turn, kv_turn_done>, answers<kv_query, kv_report>, answers<stop>>;
 using executor_actor = caf::typed_actor<answers<step, step_done>, answers<device_check>, answers<stop>>;
 using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
-    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<step_done>, answers<step_check>, answers<tok_ack>,
-                     answers<spec_plan>, answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>,
-                     answers<stop>>;
+    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<kv_turn_done>, answers<step_done>,
+                     answers<step_check>, answers<tok_ack>, answers<spec_plan>,
+                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
 using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
 
 } // namespace troupe

@@ -212,8 +212,10 @@ BOOST_AUTO_TEST_CASE(a_lost_executor_ends_every_live_request_of_its_engine) {
 
 BOOST_AUTO_TEST_CASE(a_lost_scheduler_or_kv_manager_ends_every_live_request) {
   launch(limits_of(2, 64), 2);
+  auto sixty = params_of(60);
+  sixty.ignore_eos = true;
   for (int i = 0; i < 4; ++i)
-    open("r" + std::to_string(i), prompt_of(50, i), params_of(60));
+    open("r" + std::to_string(i), prompt_of(50, i), sixty);
   turn(80);
   caf::anon_send_exit(parts.engines[0].scheduler, caf::exit_reason::kill);
   caf::anon_send_exit(parts.engines[1].kv, caf::exit_reason::kill);
@@ -334,8 +336,10 @@ BOOST_AUTO_TEST_CASE(a_silent_executor_ends_the_requests_at_the_time_limit) {
   open("a", prompt_of(5, 1), params_of(2));
   sched.run();
   BOOST_TEST(results["a"].empty());
-  sched.advance_time(std::chrono::seconds(6));
-  sched.run();
+  for (int limits = 0; limits < 2; ++limits) { // the first may begin before the step does
+    sched.advance_time(std::chrono::seconds(6));
+    sched.run();
+  }
   BOOST_REQUIRE(results["a"].size() == 1u);
   BOOST_TEST(results["a"][0].failure->code == "engine_lost");
   tell_from_outside(parts.front, stop{});
@@ -401,7 +405,7 @@ std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_r
   for (auto& [id, list] : w.results)
     for (auto& r : list) {
       BOOST_TEST((w.streamed[{id, r.index}]) == r.text);
-      r.usage = {};
+      r.usage = {}, r.cached_tokens = 0;
       BOOST_TEST(lines.emplace(std::make_pair(id, r.index), result_line(r)).second);
     }
   w.finish();

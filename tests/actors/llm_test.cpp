@@ -33,8 +33,10 @@ sampling_params greedy(std::int32_t max_tokens) {
   return p;
 }
 
+// Everything of a result that is a function of the request.
 std::string line_of(generation_result r) {
   r.usage = {};
+  r.cached_tokens = 0;
   std::string line = result_line(r);
   for (const float x : r.logits)
     line += ' ' + std::to_string(std::bit_cast<std::uint32_t>(x));
@@ -275,12 +277,15 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   BOOST_TEST(alone.size() >= static_cast<std::size_t>(request_count));
   struct setting {
     int chunk, threads, engines, ep, seqs;
+    bool async, prefix_cache;
+    int kv_blocks;
   };
 #ifdef __SANITIZE_THREAD__
-  const setting settings[] = {{64, 2, 2, 2, 64}};
+  const setting settings[] = {{64, 2, 2, 2, 64, false, false, 8}};
 #else
-  const setting settings[] = {
-      {16, 1, 1, 1, 64}, {64, 2, 1, 1, 64}, {0, 2, 2, 1, 5}, {64, 1, 2, 2, 64}, {16, 2, 1, 4, 7}};
+  const setting settings[] = {{16, 1, 1, 1, 64, false, false, 0}, {64, 2, 1, 1, 64, false, false, 0},
+                              {0, 2, 2, 1, 5, false, false, 0},   {64, 1, 2, 2, 64, false, false, 8},
+                              {16, 2, 1, 4, 7, false, false, 10}, {128, 1, 1, 1, 3, false, false, 4}};
 #endif
   unsigned seed = 1;
   for (const setting& s : settings) {
@@ -291,11 +296,13 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
     v.engines = s.engines;
     v.ep = s.ep;
     v.max_num_seqs = s.seqs;
+    v.async = s.async;
+    v.prefix_cache = s.prefix_cache;
+    v.kv_blocks = s.kv_blocks;
     const auto lines = run(v, m, seed++, false);
     BOOST_TEST(lines.size() == alone.size());
     for (const auto& [key, line] : alone)
-      BOOST_TEST(lines.at(key) == line, "chunk " << s.chunk << " threads " << s.threads << " engines " << s.engines
-                                                 << " ep " << s.ep << ": " << key.first);
+      BOOST_TEST(lines.at(key) == line, "setting " << seed - 1 << ": " << key.first);
   }
 }
 

@@ -1,13 +1,14 @@
-// The engine without actors: the scheduler's state machine, the KV book and the model's step engine in one loop. The
-// oracle for the actors, and the place where batching, chunking, threads and devices are compared bit for bit.
+// The engine without actors: the scheduler core, the KV cache and the model's step engine in one loop. The place where
+// batching, chunking, threads, devices, asynchronous steps, preemption and prefix hits are compared bit for bit.
 #pragma once
-#include "runtime/kv/kv_book.hpp"
+#include "runtime/kv/kv_cache.hpp"
 #include "runtime/model/model_engine.hpp"
-#include "runtime/scheduler/batch.hpp"
+#include "runtime/scheduler/scheduler_core.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <algorithm>
 #include <bit>
 #include <boost/test/unit_test.hpp>
+#include <deque>
 #include <map>
 #include <random>
 
@@ -30,8 +31,8 @@ struct hand_output {
       std::transform(v.begin(), v.end(), out.begin(), [](float x) { return std::bit_cast<std::uint32_t>(x); });
       return out;
     };
-    return a.tokens == b.tokens && bits(a.logprobs) == bits(b.logprobs) && bits(a.prompt_logprobs) == bits(b.prompt_logprobs)
-           && a.top == b.top && a.end == b.end;
+    return a.tokens == b.tokens && bits(a.logprobs) == bits(b.logprobs) &&
+           bits(a.prompt_logprobs) == bits(b.prompt_logprobs) && a.top == b.top && a.end == b.end;
   }
 };
 
@@ -39,83 +40,126 @@ struct hand_engine_options {
   std::string device = "cpu";
   roundings rounding = roundings::serving;
   int threads = 1, max_num_seqs = 64, max_rows = 512;
+  int kv_blocks = 400; // the dummy included
+  bool async = false, prefix_cache = false;
 };
 
 class hand_engine {
 public:
   explicit hand_engine(const hand_engine_options& o)
-      : options_(o), dev_(make_device(o.device, {.threads = o.threads, .cores = {}})),
-        engine_(load_weights(tiny_checkpoint(), *dev_, {.experts = true, .max_positions = 2048 + 8}, tiny_token_map()), dev_,
-                {.rounding = o.rounding, .max_rows = o.max_rows, .max_sequences = o.max_num_seqs, .kv_blocks = 400,
-                 .state_slots = o.max_num_seqs + 2, .max_model_len = 2048, .max_logit_rows = 32}) {}
+      : limits_(limits_of(o)), dev_(make_device(o.device, {.threads = o.threads, .cores = {}})),
+        engine_(load_weights(tiny_checkpoint(), *dev_, {.experts = true, .max_positions = 2048 + 8}, tiny_token_map()),
+                dev_,
+                {.rounding = o.rounding,
+                 .max_rows = o.max_rows,
+                 .max_sequences = o.max_num_seqs,
+                 .kv_blocks = o.kv_blocks,
+                 .state_slots = slots_of(o),
+                 .max_model_len = 2048,
+                 .max_logit_rows = 32}),
+        kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
   // Runs the requests (index into `requests` in the order given) together; results by index.
   std::map<int, hand_output> run(const std::vector<hand_request>& requests, const std::vector<int>& order) {
-    batch_scheduler scheduler({.max_num_seqs = options_.max_num_seqs, .max_num_batched_tokens = options_.max_rows, .chunked_prefill = true,
-                               .max_model_len = 2048, .kv_blocks = 400});
-    kv_book book(400, options_.max_num_seqs + 2);
+    scheduler_core core(limits_);
     std::map<int, hand_output> out;
-    scheduler_output events;
-    auto settle = [&] {
-      while (!events.kv.empty() || !events.events.empty()) {
-        for (auto& e : events.events) {
-          auto& o = out[static_cast<int>(e.id.value)];
-          o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(), e.output.prompt_logprobs.end());
-          if (e.output.sampled) {
-            o.tokens.push_back(e.output.token);
-            o.logprobs.push_back(e.output.logprob);
-            o.top.push_back(e.output.top);
-          }
-          if (e.end != finish_reason::none)
-            o.end = e.end;
-        }
-        auto orders = events.kv;
-        events.clear();
-        for (const auto& k : orders)
-          if (k.what == kv_order::kind::release) {
-            book.release(k.id);
-          } else {
-            auto fits = book.reserve(k.id, k.blocks);
-            const auto* held = book.find(k.id);
-            scheduler.grant(k.id, fits, held ? std::span<const block_id>(held->blocks) : std::span<const block_id>{},
-                            held ? held->slot : slot_id{}, events);
-          }
-      }
-    };
+    std::vector<sequence_event> events;
     for (int index : order) {
-      auto spec = std::make_shared<sequence_spec>();
-      spec->id = sequence_id(static_cast<std::uint64_t>(index));
-      spec->request_id = std::to_string(index);
-      spec->params = requests[index].params;
-      spec->seq_seed = requests[index].seed;
-      spec->prompt_tokens = static_cast<std::int32_t>(requests[index].prompt.size());
-      spec->eos_ids = {1};
-      auto ok = scheduler.submit(spec, requests[index].prompt, events);
-      BOOST_REQUIRE_MESSAGE(ok, (ok ? "" : ok.failure().message));
-      settle();
+      const status queued = core.submit(asked(index, requests[static_cast<std::size_t>(index)]), events);
+      BOOST_REQUIRE_MESSAGE(queued, (queued ? "" : queued.failure().message));
     }
-    step_plan plan;
-    while (scheduler.live() > 0) {
-      BOOST_REQUIRE_MESSAGE(scheduler.plan(plan), "the scheduler stands still");
-      engine_.launch(plan);
+    std::deque<std::unique_ptr<step_plan>> flying;
+    for (;;) {
+      while (auto plan = next_step(core, events)) {
+        engine_.launch(*plan);
+        flying.push_back(std::move(plan));
+      }
+      book(events, out);
+      if (flying.empty())
+        break;
       step_result result;
-      result.number = plan.number;
+      result.number = flying.front()->number;
       engine_.collect(result);
-      scheduler.complete(result, events);
-      settle();
+      flying.pop_front();
+      core.complete(result, events);
     }
-    BOOST_TEST(book.owners() == 0u);
+    BOOST_TEST(core.live() == 0u, "the scheduler stands still");
+    BOOST_TEST(kv_.sequences() == 0u);
     return out;
   }
 
+  std::int64_t preemptions() const { return preemptions_; } // of all runs
+  kv_statistics cache() const { return kv_.statistics(); }
+
 private:
-  hand_engine_options options_;
+  static constexpr int snapshots = 16;
+  static int slots_of(const hand_engine_options& o) { return 1 + o.max_num_seqs + (o.prefix_cache ? snapshots : 0); }
+  static scheduler_limits limits_of(const hand_engine_options& o) {
+    scheduler_limits l;
+    l.max_num_seqs = o.max_num_seqs;
+    l.max_num_batched_tokens = o.max_rows;
+    l.max_model_len = 2048;
+    l.kv_blocks = o.kv_blocks;
+    l.async = o.async;
+    l.prefix_cache = o.prefix_cache;
+    return l;
+  }
+  static scheduling_request asked(int index, const hand_request& r) {
+    auto spec = std::make_shared<sequence_spec>();
+    spec->id = sequence_id(static_cast<std::uint64_t>(index) + 1);
+    spec->request_id = std::to_string(index);
+    spec->params = r.params;
+    spec->seq_seed = r.seed;
+    spec->prompt_tokens = static_cast<std::int32_t>(r.prompt.size());
+    spec->eos_ids = {1};
+    scheduling_request ask;
+    ask.spec = std::move(spec);
+    ask.prompt = std::make_shared<const std::vector<std::int32_t>>(r.prompt);
+    return ask;
+  }
+  // Null if no step can be added.
+  std::unique_ptr<step_plan> next_step(scheduler_core& core, std::vector<sequence_event>& events) {
+    auto plan = std::make_unique<step_plan>();
+    for (;;) {
+      const step_intent i = core.intent();
+      if (!core.want(decide_step(std::span(&i, 1), core.rule()), want_))
+        return nullptr;
+      if (!want_.empty())
+        kv_.turn(want_, got_);
+      if (core.plan(got_, *plan, events))
+        return plan;
+    }
+  }
+  void book(std::vector<sequence_event>& events, std::map<int, hand_output>& out) {
+    for (auto& e : events) {
+      auto& o = out[static_cast<int>(e.id.value) - 1];
+      o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
+                               e.output.prompt_logprobs.end());
+      if (e.output.sampled) {
+        o.tokens.push_back(e.output.token);
+        o.logprobs.push_back(e.output.logprob);
+        o.top.push_back(e.output.top);
+      }
+      if (e.end == finish_reason::none)
+        continue;
+      o.end = e.end;
+      preemptions_ += e.preemptions;
+      BOOST_TEST(e.failure.message == "");
+    }
+    events.clear();
+  }
+
+  scheduler_limits limits_;
   std::shared_ptr<device> dev_;
   model_engine engine_;
+  kv_cache kv_;
+  kv_want want_;
+  kv_got got_;
+  std::int64_t preemptions_ = 0;
 };
 
-// Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter, log-probabilities,
-// forced tokens, biases; a pure function of the seed.
+// Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter,
+// log-probabilities, forced tokens, biases; a pure function of the seed.
 inline std::vector<hand_request> mixed_requests(int count, std::uint64_t seed, int most_tokens) {
   std::mt19937_64 random(seed);
   safetensors_file text(TROUPE_TEST_DATA "/model/golden/doc_700.safetensors");
@@ -135,11 +179,21 @@ inline std::vector<hand_request> mixed_requests(int count, std::uint64_t seed, i
     p.max_tokens = 1 + static_cast<int>(random() % most_tokens);
     p.ignore_eos = random() % 2;
     switch (random() % 5) {
-    case 0: p.temperature = 0; break;
-    case 1: p.temperature = 1; break;
-    case 2: p.temperature = 0.7f, p.top_p = 0.9f; break;
-    case 3: p.temperature = 1.3f, p.top_k = 20, p.min_p = 0.02f; break;
-    case 4: p.temperature = 0.9f, p.logit_bias = {{5, 2.0f}, {17, -3.5f}}, p.min_tokens = 2; break;
+    case 0:
+      p.temperature = 0;
+      break;
+    case 1:
+      p.temperature = 1;
+      break;
+    case 2:
+      p.temperature = 0.7f, p.top_p = 0.9f;
+      break;
+    case 3:
+      p.temperature = 1.3f, p.top_k = 20, p.min_p = 0.02f;
+      break;
+    case 4:
+      p.temperature = 0.9f, p.logit_bias = {{5, 2.0f}, {17, -3.5f}}, p.min_tokens = 2;
+      break;
     }
     p.top_logprobs = random() % 3 ? 0 : 4;
     p.prompt_logprobs = random() % 6 == 0;

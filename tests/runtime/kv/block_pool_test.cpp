@@ -1,5 +1,4 @@
 #include "runtime/kv/block_pool.hpp"
-#include "runtime/kv/kv_book.hpp"
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <random>
@@ -120,52 +119,11 @@ BOOST_AUTO_TEST_CASE(equals_a_plain_model_under_random_events) {
   }
 }
 
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(kv_reservations)
-
 BOOST_AUTO_TEST_CASE(blocks_of_positions) {
   BOOST_TEST(blocks_for(0) == 0);
   BOOST_TEST(blocks_for(1) == 1);
   BOOST_TEST(blocks_for(128) == 1);
   BOOST_TEST(blocks_for(129) == 2);
-}
-
-BOOST_AUTO_TEST_CASE(blocks_and_slot_come_together) {
-  kv_book book(9, 3); // 8 blocks, 2 slots
-  BOOST_TEST((book.reserve(sequence_id{1}, 2) == fit::ok));
-  BOOST_TEST((book.reserve(sequence_id{2}, 2) == fit::ok));
-  BOOST_TEST((book.reserve(sequence_id{3}, 1) == fit::later)); // slots ran out before blocks (D23)
-  BOOST_TEST(book.blocks().free_count() == 4);
-  BOOST_TEST(book.find(sequence_id{3}) == nullptr);
-  BOOST_TEST((book.reserve(sequence_id{3}, 9) == fit::never));
-  BOOST_TEST((book.reserve(sequence_id{1}, 4) == fit::ok)); // again: keeps what it has
-  BOOST_TEST(book.find(sequence_id{1})->blocks.size() == 2u);
-  BOOST_TEST(book.release(sequence_id{1}));
-  BOOST_TEST(!book.release(sequence_id{1}));
-  BOOST_TEST((book.reserve(sequence_id{3}, 7) == fit::later));
-  BOOST_TEST((book.reserve(sequence_id{3}, 6) == fit::ok));
-  BOOST_TEST(book.find(sequence_id{3})->slot.value == 1);
-  BOOST_TEST(book.conserved());
-}
-
-BOOST_AUTO_TEST_CASE(conservation_over_random_events) {
-  for (unsigned seed = 0; seed < 100; ++seed) {
-    std::mt19937_64 random(seed);
-    kv_book book(static_cast<std::int32_t>(2 + random() % 30), static_cast<std::int32_t>(2 + random() % 6));
-    for (int event = 0; event < 100; ++event) {
-      const sequence_id id{random() % 8};
-      if (random() % 2 == 0)
-        book.reserve(id, static_cast<std::int32_t>(random() % 12));
-      else
-        book.release(id);
-      BOOST_REQUIRE(book.conserved());
-    }
-    for (std::uint64_t id = 0; id < 8; ++id)
-      book.release(sequence_id{id});
-    BOOST_REQUIRE(book.blocks().used_count() == 0);
-    BOOST_REQUIRE(book.slots().used_count() == 0);
-  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
