@@ -2,6 +2,7 @@
 #include "bench/control_bench.hpp"
 #include "bench/engine_bench.hpp"
 #include "bench/kernels_bench.hpp"
+#include "bench/scheduler_bench.hpp"
 #include "bench/text_bench.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
@@ -29,8 +30,9 @@ void bench_operations(const bench_settings& settings) {
                 });
 }
 
-constexpr std::array benches{named_bench{"decode", bench_decode}, named_bench{"prefill", bench_prefill},
-                             named_bench{"control", bench_control}, named_bench{"tokenizer", bench_text},
+constexpr std::array benches{named_bench{"decode", bench_decode},     named_bench{"prefill", bench_prefill},
+                             named_bench{"control", bench_control},   named_bench{"scheduler", bench_scheduler},
+                             named_bench{"soak", bench_soak},         named_bench{"tokenizer", bench_text},
                              named_bench{"kernels", bench_operations}};
 
 } // namespace

@@ -168,7 +168,7 @@ void scheduler_core::want_prefill() {
   auto holder = active_.begin();
   const auto add_holders_before = [&](const sequence* end) {
     for (; holder != active_.end() && (!end || before{}(*holder, end)); ++holder)
-      if ((*holder)->in == phase::prefill)
+      if ((*holder)->in == phase::prefill && can_grow(**holder))
         add(**holder);
   };
   each_admissible([&](sequence& s) {
@@ -196,7 +196,7 @@ void scheduler_core::want_decode() {
   std::int32_t left = limits_.max_num_batched_tokens - want_forks(limits_.max_num_batched_tokens);
   candidates_.clear();
   for (sequence* s : active_)
-    if (can_decode(*s))
+    if (can_decode(*s) && can_grow(*s)) // else it waits for those before it, and takes nobody's turn
       candidates_.push_back(s);
   if (std::ssize(candidates_) > left) { // in turn
     std::sort(candidates_.begin(), candidates_.end(), [](const sequence* a, const sequence* b) {

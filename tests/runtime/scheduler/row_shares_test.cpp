@@ -29,8 +29,8 @@ BOOST_AUTO_TEST_SUITE(row_shares)
 BOOST_AUTO_TEST_CASE(half_in_order_half_to_the_shortest) {
   BOOST_TEST(shares({100}, 256) == (list{100}), each);
   BOOST_TEST(shares({300}, 256) == (list{256}), each); // alone: everything
-  // engine.md §6.3 cuts 100, 300, 50 into 100 and 156 and leaves 50 for a later step; here a short prompt behind a long
-  // one need not wait (C9).
+  // engine.md §6.3 cuts 100, 300, 50 into 100 and 156 and leaves 50 for a later step; here a short prompt need not
+  // wait for a long one before it (C9).
   BOOST_TEST(shares({100, 300, 50}, 256) == (list{100, 106, 50}), each);
   BOOST_TEST(shares({100000, 40, 40, 40}, 256) == (list{136, 40, 40, 40}), each);
   BOOST_TEST(shares({1000, 1000}, 256) == (list{256, 0}), each); // ties in order: one is finished before the next

@@ -80,6 +80,20 @@ BOOST_AUTO_TEST_CASE(c01_a_pool_without_a_slot_fails_the_request_instead_of_hang
   BOOST_TEST(w.core.live() == 0u);
 }
 
+// One row a step: the second, which lacks a block, must not be chosen in place of the first, which can go on.
+BOOST_AUTO_TEST_CASE(c01_who_waits_for_a_block_takes_nobodys_turn) {
+  auto l = small();
+  l.max_num_batched_tokens = 1;
+  l.kv_blocks = 1 + 4;
+  core_world w(l);
+  BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 80)));
+  BOOST_REQUIRE(w.submit(core_request(2, made_prompt(120), 20)));
+  w.run();
+  BOOST_TEST(w.results[1].tokens.size() == 80u);
+  BOOST_TEST(w.results[2].tokens.size() == 20u);
+  BOOST_TEST(w.results[2].preemptions == 0);
+}
+
 BOOST_AUTO_TEST_CASE(c02_preemption_at_every_step_boundary_changes_no_token) {
   int preempted_prompt = 0, preempted_output = 0;
   for (const bool async : {false, true})

@@ -1,5 +1,5 @@
-// Defects of the original scheduler (engine.md §17) that this one must not have. D8-D10, D12, D16-D19 belong elsewhere;
-// D13, D20 and D24 are also among the complaints.
+// Defects of the original scheduler (engine.md §17) that this one must not have. D8-D10, D12, D16-D19 belong to other
+// layers; D20 is c18 among the complaints, D13 and D24 are there too.
 #include "tests/support/core_world.hpp"
 #include <boost/test/unit_test.hpp>
 

@@ -1,0 +1,91 @@
+// The hot path allocates nothing once its vectors have their sizes: counted through the replaced operator new.
+#include "tests/support/core_world.hpp"
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <new>
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace {
+thread_local std::size_t allocations = 0;
+}
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* p = std::malloc(size > 0 ? size : 1))
+    return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+using namespace troupe;
+
+BOOST_AUTO_TEST_SUITE(scheduler_memory)
+
+BOOST_AUTO_TEST_CASE(decoding_allocates_nothing) {
+  for (const bool async : {false, true}) {
+    scheduler_limits l;
+    l.max_num_seqs = 64;
+    l.max_num_batched_tokens = 512;
+    l.kv_blocks = 2000;
+    l.async = async;
+    core_world w(l);
+    for (std::uint64_t i = 1; i <= 64; ++i)
+      BOOST_REQUIRE(w.submit(core_request(i, made_prompt(30, static_cast<std::int32_t>(i)), 900, i)));
+    while (w.results[64].tokens.size() < 300) // over several block boundaries
+      BOOST_REQUIRE(w.step());
+    while (!w.out.empty())
+      w.finish_step();
+
+    step_plan plans[2];
+    step_result result;
+    std::size_t counted = 0, in_core = 0, planned = 0, done = 0;
+    const auto counting = [&](auto&& call) {
+      const std::size_t before = allocations;
+      call();
+      in_core += allocations - before;
+    };
+    counting([&] { result.sequences.reserve(64); });
+    BOOST_TEST(in_core == 1u); // it counts
+    for (int step = 0; step < 400; ++step) {
+      in_core = 0;
+      for (bool more = true; more;) {
+        more = false;
+        counting([&] {
+          const step_intent i = w.core.intent();
+          more = w.core.want(decide_step(std::span(&i, 1), w.core.rule()), w.want);
+        });
+        if (!more)
+          break;
+        if (!w.want.empty())
+          w.kv.turn(w.want, w.got);
+        counting([&] { planned += w.core.plan(w.got, plans[planned % 2], w.events); });
+      }
+      const step_plan& p = plans[done++ % 2];
+      result.number = p.number;
+      result.sequences.resize(p.sequences.size());
+      for (std::size_t i = 0; i < p.sequences.size(); ++i) {
+        result.sequences[i].id = p.sequences[i].spec->id;
+        result.sequences[i].sampled = true;
+        result.sequences[i].token = 1;
+      }
+      counting([&] { w.core.complete(result, w.events); });
+      BOOST_REQUIRE(w.events.size() == 64u);
+      w.events.clear();
+      if (step >= 200) // the first ones still grow a vector here and there
+        counted += in_core;
+    }
+    BOOST_TEST(counted == 0u);
+    BOOST_TEST(w.core.consistent());
+    w.core.fail_all({"done", "test"}, w.events);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+#endif
