@@ -122,13 +122,14 @@ void measure_decode(const bench_settings& settings, std::int32_t sequences) {
   l.max_num_seqs = sequences;
   l.max_num_batched_tokens = std::max(2048, sequences);
   l.max_model_len = 8192;
-  l.kv_blocks = 1 + sequences * blocks_for(1000 + steps + 200);
+  const std::int32_t tokens = steps + 2000; // all still decode when the last prompt is through
+  l.kv_blocks = 1 + sequences * blocks_for(1000 + tokens);
   hollow_engine e(l, 0);
   for (std::int32_t i = 0; i < sequences; ++i) {
     std::vector<std::int32_t> prompt(1000);
     for (std::int32_t p = 0; p < 1000; ++p)
       prompt[static_cast<std::size_t>(p)] = (i * 131 + p) % 1009;
-    if (!e.core.submit(request(static_cast<std::uint64_t>(i + 1), std::move(prompt), steps + 100), e.events))
+    if (!e.core.submit(request(static_cast<std::uint64_t>(i + 1), std::move(prompt), tokens), e.events))
       return;
   }
   std::vector<double> core, kv;
