@@ -64,16 +64,18 @@ struct block_view {
   kv_format format = kv_format::f32;
 };
 
-// Which request each row of a step belongs to. Rows of one sequence are consecutive and at consecutive positions.
+// The rows that an operation computes (query rows) and the sequences they belong to. Key rows are all rows of the step,
+// those of one sequence consecutive and at consecutive positions. Query rows are the key rows, or some of them in any
+// order where a rank computes its share of a step (runtime/model/context_split.hpp).
 struct row_map {
-  std::int32_t rows = 0, sequences = 0;
+  std::int32_t rows = 0, sequences = 0, key_rows = 0;
   dev_ptr<const std::int32_t> position;    // [rows] zero-based position in prompt + output
   dev_ptr<const std::int32_t> sequence;    // [rows] index into the arrays below
   dev_ptr<const std::int32_t> window_lo;   // [rows] lowest window key position this row may see
   dev_ptr<const std::int32_t> window_hi;   // [rows] highest: its own position; for draft rows the block's last one
-  dev_ptr<const std::int32_t> first_row;   // [sequences] its first row in the step
-  dev_ptr<const std::int32_t> row_count;   // [sequences]
-  dev_ptr<const std::int32_t> start;       // [sequences] position of its first row
+  dev_ptr<const std::int32_t> first_row;   // [sequences] its first key row
+  dev_ptr<const std::int32_t> row_count;   // [sequences] its key rows
+  dev_ptr<const std::int32_t> start;       // [sequences] position of its first key row
   dev_ptr<const std::int32_t> slot;        // [sequences] state slot
   dev_ptr<const std::int32_t> block_table; // [sequences, block_stride] KV block of position / 128
   std::int32_t block_stride = 0;
@@ -91,8 +93,8 @@ struct embed_args {
 // pad before the start of the request; 64-bit products and XOR; row = offset + hash_i mod prime.
 struct engram_rows_args {
   row_map map;
-  dev_ptr<const std::int32_t> tokens;      // [rows] raw ids
-  dev_ptr<const std::int32_t> history;     // [sequences, ngram-1] raw ids before the first row, nearest last; -1 = none
+  dev_ptr<const std::int32_t> tokens;      // [key rows] raw ids
+  dev_ptr<const std::int32_t> history;     // [sequences, ngram-1] raw ids before `start`, nearest last; -1 = none
   dev_ptr<const std::int32_t> token_map;   // [V] raw id -> compressed id
   std::int32_t pad = 0;                    // compressed id of the pad token
   std::int32_t ngram = 4, heads = 0;       // orders 2..ngram
@@ -204,8 +206,8 @@ struct encode_args {
 
 // Copies each sequence's last ring.entries rows of this step into its ring.
 struct ring_commit_args {
-  row_map map;
-  dev_ptr<const std::byte> records; // [rows, record_bytes(ring.format, ring.dim)]
+  row_map map;                      // of the key rows
+  dev_ptr<const std::byte> records; // [key rows, record_bytes(ring.format, ring.dim)]
   ring_view ring;
 };
 
@@ -220,10 +222,10 @@ struct block_store_args {
 // Compressor of ratio 2: out[b] = sum over the block's two tokens of k_t * softmax over those tokens of g_t, per channel.
 // The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the ring.
 struct compress_args {
-  row_map map;
-  dev_ptr<const float> kg;              // [rows, 2*dim]: k, then g
+  row_map map;                          // of the key rows
+  dev_ptr<const float> kg;              // [key rows, 2*dim]: k, then g
   ring_view pending;                    // f32, dim 2*dim
-  dev_ptr<const std::int32_t> last_row; // [blocks]
+  dev_ptr<const std::int32_t> last_row; // [blocks] key rows
   std::int32_t blocks = 0, dim = 0;
   dev_ptr<float> out; // [blocks, dim]
 };
@@ -266,15 +268,15 @@ struct select_args {
   dev_ptr<std::int32_t> selected; // [rows, topk]
 };
 
-// Attention of every row and head over its window keys by position (ring, then the step's own rows), then its selected
+// Attention of every row and head over its window keys by position (ring, then the step's key rows), then its selected
 // compressed keys by position; the sink enters the denominator last (model.md §5, exactness.md §2).
 struct attention_args {
   row_map map;
   std::int32_t heads = 0, dim = 0;
   float scale = 1;
   dev_ptr<const float> q;               // [rows, heads, dim]
-  dev_ptr<const std::byte> own;         // [rows] records of the step's rows in ring.format
-  ring_view ring;                       // keys at positions before the sequence's first row
+  dev_ptr<const std::byte> own;         // [key rows] records of the step's rows in ring.format
+  ring_view ring;                       // keys at positions before the sequence's first key row
   block_view blocks;                    // compressed keys; unused without selected
   dev_ptr<const std::int32_t> selected; // [rows, topk] ascending, -1 padded; null: window only
   std::int32_t topk = 0;

@@ -50,7 +50,7 @@ struct select_shell : unchecked {
 
 // Places that a row's keys can take, even: so that pointers behind a block's part of the scratch stay aligned.
 std::int64_t most_places(const attention_args& a) {
-  return (std::int64_t{a.ring.entries} + a.map.rows + (a.selected ? a.topk : 0) + 1) / 2 * 2;
+  return (std::int64_t{a.ring.entries} + a.map.key_rows + (a.selected ? a.topk : 0) + 1) / 2 * 2;
 }
 constexpr std::int64_t scratch_blocks = 2048; // with scratch: blocks, each for one item after another
 constexpr std::size_t place_bytes = sizeof(const std::byte*) + sizeof(float);

@@ -109,10 +109,10 @@ template <class Team> TROUPE_PLAIN void hc_mean_row(Team& t, const hc_mean_args&
 TROUPE_PLAIN std::uint64_t compressed_id(const engram_rows_args& a, std::int64_t i, int back) {
   const int back_max = a.ngram - 1;
   const std::int32_t sequence = a.map.sequence.raw()[i];
-  const int offset = static_cast<int>(i - a.map.first_row.raw()[sequence]);
+  const std::int32_t offset = a.map.position.raw()[i] - a.map.start.raw()[sequence]; // among its sequence's key rows
   std::int32_t raw = -1;
   if (back <= offset)
-    raw = a.tokens.raw()[i - back];
+    raw = a.tokens.raw()[a.map.first_row.raw()[sequence] + offset - back];
   else if (back - offset <= back_max)
     raw = a.history.raw()[std::int64_t{sequence} * back_max + back_max - (back - offset)];
   return static_cast<std::uint64_t>(raw < 0 ? a.pad : a.token_map.raw()[raw]);

@@ -20,7 +20,8 @@ void model_runner::impl::update_drafter_cache(const step_input& in) {
     norm(ws.kv.as<const float>(), a.kv_norm, n, dim, ws.kv.as<float>());
     rope(ws.kv.as<float>(), n, 1, dim, in.map.position, false);
     ops.encode(*work, {ws.kv.as<const float>(), n, dim, layout.window_format, ws.own.as<std::byte>()});
-    ops.ring_commit(*work, {in.map, ws.own.as<const std::byte>(), window_ring(layer)});
+    const auto own = of_all_rows(in, ws.own, record_bytes(layout.window_format, dim), ws.all_own);
+    ops.ring_commit(*work, {in.keys, own, window_ring(layer)});
   }
 }
 

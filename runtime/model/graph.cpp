@@ -31,6 +31,10 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
   z = floats(static_cast<std::int64_t>(c.o_groups) * c.o_lora_rank, "activations");
   y = floats(h, "activations");
   kg = floats(2 * d, "compressor input");
+  if (o.shares_steps) {
+    all_own = floats(d, "window records");
+    all_kg = floats(2 * d, "compressor input");
+  }
   latent = floats(d, "activations");
   rotated = floats(d, "activations");
   index_key = floats(c.index_head_dim, "index keys");
@@ -70,8 +74,10 @@ std::int64_t step_buffer_bytes(const model_config& config, const runner_options&
   return total;
 }
 
-model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e)
+model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e,
+                         context_group* g)
     : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding), work(d.make_stream()), experts(e),
+      context(g), split(g ? g->ranks() : 1),
       block_pool(d.allocate(layout.block_bytes * o.kv_blocks, "KV blocks")),
       slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")),
       ws(weights->config, o, [&d](std::size_t bytes, const char* what) { return d.allocate(bytes, what); }),
@@ -105,6 +111,14 @@ void model_runner::impl::rope(dev_ptr<float> x, int rows, int heads, int dim, de
   ops.rope(*work, {x, rows, heads, dim, c().qk_rope_head_dim, position, table.as<const float>(), inverse});
 }
 
+dev_ptr<const std::byte> model_runner::impl::of_all_rows(const step_input& in, const buffer& here, std::int64_t row_bytes,
+                                                         const buffer& all) {
+  if (!in.shared)
+    return here.as<const std::byte>();
+  context->gather(*work, here.as<const std::byte>(), row_bytes, split.runs(), all.as<std::byte>());
+  return all.as<const std::byte>();
+}
+
 ring_view model_runner::impl::window_ring(int layer) const {
   return {slot_pool.as<std::byte>() + layout.layers[layer].window, layout.slot_bytes, layout.window_entries, c().head_dim,
           layout.window_format};
@@ -129,7 +143,7 @@ void model_runner::impl::embed(const step_input& in) {
 void model_runner::impl::engram(const step_input& in, int layer) {
   const auto& e = weights->layers[layer].engram;
   const int n = in.map.rows, ngram = c().engram_max_ngram_size, heads = c().engram_n_heads, columns = (ngram - 1) * heads;
-  ops.engram_rows(*work, {in.map, in.tokens, in.history, weights->token_map.as<const std::int32_t>(), weights->pad, ngram, heads,
+  ops.engram_rows(*work, {in.map, in.key_tokens, in.history, weights->token_map.as<const std::int32_t>(), weights->pad, ngram, heads,
                           e.multipliers.as<const std::int64_t>(), e.primes.as<const std::int64_t>(),
                           e.offsets.as<const std::int64_t>(), ws.engram_index.as<std::int64_t>()});
   ops.gather(*work, {e.table.get(), ws.engram_index.as<const std::int64_t>(), n, columns, ws.engram_e.as<float>()});
@@ -160,13 +174,15 @@ void model_runner::impl::compress(const step_input& in, int layer) {
   const auto& part = in.ratio[facts.ratio];
   const int n = in.map.rows, d = c().head_dim;
   linear(ws.normed.as<const float>(), w.compressor.kg, n, ws.kg.as<float>());
-  dev_ptr<const float> blocks = ws.kg.as<const float>();
+  // From here on every rank computes all blocks of a shared step: it is little work, and its caches need them all.
+  const auto kg = of_all_rows(in, ws.kg, 4 * std::int64_t{facts.ratio} * d, ws.all_kg).as<const float>();
+  dev_ptr<const float> blocks = kg;
   if (facts.ratio == 2) {
     ring_view pending{slot_pool.as<std::byte>() + layout.layers[layer].pending, layout.slot_bytes, layout.pending_entries, 2 * d,
                       kv_format::f32};
     if (part.blocks > 0)
-      ops.compress(*work, {in.map, ws.kg.as<const float>(), pending, part.last_row, part.blocks, d, ws.latent.as<float>()});
-    ops.ring_commit(*work, {in.map, ws.kg.as<const std::byte>(), pending});
+      ops.compress(*work, {in.keys, kg, pending, part.last_row, part.blocks, d, ws.latent.as<float>()});
+    ops.ring_commit(*work, {in.keys, kg.as<const std::byte>(), pending});
     blocks = ws.latent.as<const float>();
   }
   if (part.blocks == 0)
@@ -247,7 +263,8 @@ void model_runner::impl::attention_site(const step_input& in, int layer, bool dr
   if (compressed && c().layers[layer].owns_indexer)
     select(in, layer, qr);
 
-  attention_args args{in.map, heads, d, 1.0f, ws.q.as<const float>(), ws.own.as<const std::byte>(), window_ring(layer), {}, {}, 0,
+  const auto own = of_all_rows(in, ws.own, record_bytes(layout.window_format, d), ws.all_own);
+  attention_args args{in.map, heads, d, 1.0f, ws.q.as<const float>(), own, window_ring(layer), {}, {}, 0,
                       a.sink.get(), ws.attended.as<float>()};
   args.scale = attention_scale(d);
   if (compressed) {
@@ -257,7 +274,7 @@ void model_runner::impl::attention_site(const step_input& in, int layer, bool dr
   }
   ops.attention(*work, args);
   if (!draft)
-    ops.ring_commit(*work, {in.map, ws.own.as<const std::byte>(), window_ring(layer)});
+    ops.ring_commit(*work, {in.keys, own, window_ring(layer)});
 
   rope(ws.attended.as<float>(), n, heads, d, in.map.position, compressed, true);
   auto o = product_input(ws.attended.as<const float>(), n, heads * d, ws.rounded);

@@ -5,6 +5,7 @@
 #pragma once
 #include "devices/device.hpp"
 #include "runtime/model/cache_layout.hpp"
+#include "runtime/model/context_group.hpp"
 #include "runtime/model/runner.hpp"
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
@@ -30,6 +31,7 @@ struct workspace {
   buffer z;                    // [R, o_groups * o_lora]
   buffer y;                    // [R, H]
   buffer kg;                   // [R, 2D]
+  buffer all_own, all_kg;      // own and kg of all rows of a shared step
   buffer latent, rotated;      // [R, D]
   buffer index_key;            // [R, index_dim]
   buffer index_q, index_a;     // [R, index_heads, index_dim], [R, index_heads]
@@ -50,7 +52,7 @@ struct workspace {
 };
 
 struct model_runner::impl {
-  impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e);
+  impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e, context_group* g);
 
   void embed(const step_input& in);
   void engram(const step_input& in, int layer);
@@ -66,6 +68,8 @@ struct model_runner::impl {
   void norm(dev_ptr<const float> from, const norm_weights& w, int rows, int cols, dev_ptr<float> to);
   void rope(dev_ptr<float> heads_of, int rows, int heads, int dim, dev_ptr<const std::int32_t> position, bool compressed,
             bool inverse = false);
+  // Records of all rows of the step, in its order, from those of the rows computed here; in `all` if the step is shared.
+  dev_ptr<const std::byte> of_all_rows(const step_input& in, const buffer& here, std::int64_t row_bytes, const buffer& all);
   ring_view window_ring(int layer) const;
   block_view main_blocks(int layer) const;
   block_view index_blocks(int layer) const;
@@ -83,6 +87,10 @@ struct model_runner::impl {
   cache_layout layout;
   std::unique_ptr<stream> work;
   expert_backend* experts;
+  context_group* context;
+  context_split split;      // of the last forward, if it was shared
+  bool last_shared = false;
+  std::vector<context_run> logit_runs;
   buffer block_pool, slot_pool;
   workspace ws;
   step_input_builder input;

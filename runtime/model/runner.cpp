@@ -6,8 +6,8 @@
 namespace troupe {
 
 model_runner::model_runner(std::shared_ptr<const model_weights> weights, device& dev, const runner_options& options,
-                           expert_backend* experts)
-    : impl_(std::make_unique<impl>(std::move(weights), dev, options, experts)) {}
+                           expert_backend* experts, context_group* context)
+    : impl_(std::make_unique<impl>(std::move(weights), dev, options, experts, context)) {}
 model_runner::~model_runner() = default;
 
 const model_config& model_runner::config() const { return impl_->c(); }
@@ -16,9 +16,14 @@ stream& model_runner::work() { return *impl_->work; }
 void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   auto& m = *impl_;
   const auto& c = m.c();
-  const int n = static_cast<int>(rows.tokens.size());
-  TROUPE_CHECK(n <= m.options.max_rows && static_cast<int>(rows.slot.size()) <= m.options.max_sequences, "step larger than the runner");
-  auto in = m.input.backbone(*m.work, rows);
+  TROUPE_CHECK(static_cast<int>(rows.tokens.size()) <= m.options.max_rows && static_cast<int>(rows.slot.size()) <= m.options.max_sequences,
+               "step larger than the runner");
+  m.last_shared = rows.shared && m.context != nullptr;
+  TROUPE_CHECK(!m.last_shared || m.options.shares_steps, "a shared step without room for the other ranks' records");
+  if (m.last_shared)
+    m.split.assign(rows.rows);
+  auto in = m.input.backbone(*m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{});
+  const int n = in.map.rows;
   m.last_rows = n;
   m.embed(in);
   const int targets = static_cast<int>(c.dspark_target_layer_ids.size());
@@ -47,17 +52,30 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
   const int count = static_cast<int>(rows.size());
   TROUPE_CHECK(count <= m.options.max_logit_rows, "more logit rows than the runner holds");
   const std::int64_t streams = static_cast<std::int64_t>(c.hc_mult) * c.hidden_size;
-  m.work->to_device(m.ws.logit_index.as<std::byte>(), rows.data(), rows.size_bytes());
   // The head needs few rows: bring their streams and mixes together, then collapse, norm and multiply only those.
-  auto index = m.ws.logit_index.as<const std::int32_t>();
   auto trunk = m.ws.logit_trunk.as<float>();
   auto pre = m.ws.logit_pre.as<float>();
-  m.ops.copy_rows(*m.work, {m.ws.trunk.as<const float>(), index, count, streams, trunk});
-  m.ops.copy_rows(*m.work, {m.ws.pre.as<const float>(), index, count, c.hc_mult, pre});
+  if (m.last_shared) { // from the ranks that computed them
+    m.logit_runs.clear();
+    for (int i = 0; i < count; ++i)
+      m.logit_runs.push_back(m.split.row(rows[static_cast<std::size_t>(i)], i));
+    m.context->gather(*m.work, m.ws.trunk.as<const std::byte>(), 4 * streams, m.logit_runs, trunk.as<std::byte>());
+    m.context->gather(*m.work, m.ws.pre.as<const std::byte>(), 4 * std::int64_t{c.hc_mult}, m.logit_runs, pre.as<std::byte>());
+  } else {
+    m.work->to_device(m.ws.logit_index.as<std::byte>(), rows.data(), rows.size_bytes());
+    auto index = m.ws.logit_index.as<const std::int32_t>();
+    m.ops.copy_rows(*m.work, {m.ws.trunk.as<const float>(), index, count, streams, trunk});
+    m.ops.copy_rows(*m.work, {m.ws.pre.as<const float>(), index, count, c.hc_mult, pre});
+  }
   m.ops.hc_collapse(*m.work, {trunk, pre, count, c.hc_mult, c.hidden_size, m.ws.logit_x.as<float>()});
   m.norm(m.ws.logit_x.as<const float>(), m.weights->norm, count, c.hidden_size, m.ws.logit_x.as<float>());
   m.linear(m.ws.logit_x.as<const float>(), m.weights->head, count, m.ws.logits.as<float>());
   return m.ws.logits.as<float>();
+}
+
+model_runner::cache_memory model_runner::caches() const {
+  const auto& m = *impl_;
+  return {m.block_pool.as<const std::byte>(), m.slot_pool.as<const std::byte>(), {m.layout.block_bytes, m.layout.slot_bytes}};
 }
 
 void model_runner::fetch_routes(std::vector<std::int32_t>& to) {

@@ -24,6 +24,7 @@ struct runner_options {
   int state_slots = 65;    // state slots, slot 0 is the dummy
   int max_model_len = 0;   // positions
   int max_logit_rows = 64; // rows of logits that one step can produce; more are computed in pieces
+  bool shares_steps = false; // room for the other ranks' records of shared steps
 };
 
 // Bytes that one KV block and one state slot take with these options (engine.md §10).
@@ -42,6 +43,7 @@ struct step_rows {
   std::vector<std::int32_t> tokens;                 // [all rows]
   std::vector<std::int32_t> blocks;
   std::vector<std::int32_t> history; // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
+  bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
 };
 
 // Where routed experts are computed: on the runner's own device, or by expert executors elsewhere. `args.set` and
@@ -53,6 +55,7 @@ public:
 };
 
 class checkpoint;
+class context_group;
 
 // Weights of one checkpoint packed for one device, shared read-only by the runners on it.
 class model_weights;
@@ -84,22 +87,30 @@ using layer_hook =
 
 class model_runner {
 public:
-  // experts: null = the weights' own experts.
+  // experts: null = the weights' own experts. context: null = never shares a step.
   model_runner(std::shared_ptr<const model_weights> weights, device& dev, const runner_options& options,
-               expert_backend* experts = nullptr);
+               expert_backend* experts = nullptr, context_group* context = nullptr);
   ~model_runner();
 
   const model_config& config() const;
   stream& work(); // the stream that everything below is queued on
 
-  // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits().
+  // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits(). The caches and logits of
+  // a shared step are those of the whole step; hook sees the rows computed here.
   void forward(const step_rows& rows, const layer_hook& hook = {});
 
   // Logits [count, vocab] of rows of the last forward, in a buffer that the next call overwrites;
-  // count <= max_logit_rows.
+  // count <= max_logit_rows. After a shared forward every rank asks for the same rows.
   dev_ptr<float> logits(std::span<const std::int32_t> rows);
 
-  // The experts of the last forward's rows, on their way to the host; valid after an event behind it.
+  // The caches in device memory: block b and slot s start at b * block_bytes and s * slot_bytes.
+  struct cache_memory {
+    dev_ptr<const std::byte> blocks, slots;
+    cache_sizes sizes;
+  };
+  cache_memory caches() const;
+
+  // The experts of the rows that the last forward computed here, on their way to the host; valid after an event behind it.
   void fetch_routes(std::vector<std::int32_t>& to);
   // Rows routed to each expert, [layers, n_routed_experts], from what fetch_routes brought.
   void count_experts(const std::vector<std::int32_t>& routed, std::vector<std::uint32_t>& counts) const;

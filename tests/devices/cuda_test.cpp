@@ -182,6 +182,7 @@ BOOST_AUTO_TEST_CASE(attention_over_a_long_step) {
     attention_args a;
     a.map.rows = rows;
     a.map.sequences = 1;
+    a.map.key_rows = rows;
     a.map.position = m.put(position);
     a.map.sequence = m.put(sequence);
     a.map.window_lo = m.put(low);

@@ -155,6 +155,7 @@ struct random_step {
       block_table.push_back((i * 7 + 3) % blocks);
     map.rows = rows;
     map.sequences = sequences;
+    map.key_rows = rows;
     map.position = at(std::as_const(position));
     map.sequence = at(std::as_const(sequence));
     map.window_lo = at(std::as_const(window_lo));

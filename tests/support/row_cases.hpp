@@ -151,6 +151,7 @@ inline made_map make_map(arena& m, std::uint64_t seed, std::span<const int> rows
   }
   o.map = {static_cast<std::int32_t>(rows.size()),
            static_cast<std::int32_t>(rows.size()),
+           static_cast<std::int32_t>(rows.size()),
            m.put(o.position),
            m.put(o.sequence),
            m.put(o.low),

@@ -43,6 +43,7 @@ struct context {
     const auto p = m.put(position);
     return {count,
             1,
+            count,
             p,
             m.put(zeros),
             m.put(low),

@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(attention_without_keys_gives_zero) {
   const auto z = m.put(ints{0});
   const auto one = m.put(ints{1});
   const auto empty = m.put(ints{5}); // lowest position above the highest
-  const row_map map{1, 1, z, z, empty, z, z, one, z, z, z, 0};
+  const row_map map{1, 1, 1, z, z, empty, z, z, one, z, z, z, 0};
   const auto out = m.put(std::vector<float>(64, 3.0f));
   const auto records = m.room<std::byte>(32 * 4);
   d->ops().attention(*m.s, {map,
@@ -337,7 +337,7 @@ BOOST_AUTO_TEST_CASE(ring_keeps_the_last_rows_in_any_order_of_work) {
   }
   const auto z = m.put(ints(rows, 0)), p = m.put(position);
   const row_map map{
-      rows, 1, p, z, p, p, z, m.put(ints{rows}), m.put(ints{start}), z, z, 0};
+      rows, 1, rows, p, z, p, p, z, m.put(ints{rows}), m.put(ints{start}), z, z, 0};
   const auto ring = m.room<float>(entries);
   const ring_commit_args a{
       map,
@@ -358,7 +358,7 @@ BOOST_AUTO_TEST_CASE(attention_reads_no_position_that_the_ring_lost) {
   std::vector<float> ring(entries * dim, 4.0f),
       own(dim, 8.0f); // three old keys and the row's own: mean 5
   const auto out = m.room<float>(dim);
-  const row_map map{1,  1, at, z, z, m.put(ints{start + 50}), z, m.put(ints{1}),
+  const row_map map{1,  1, 1, at, z, z, m.put(ints{start + 50}), z, m.put(ints{1}),
                     at, z, z,  0};
   d->ops().attention(
       *m.s, {map,

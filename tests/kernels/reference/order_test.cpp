@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(attention_scores_softmax_and_values) {
   for (std::int32_t i = 0; i < keys; ++i)
     position.push_back(i);
   const auto p = m.put(position), z = m.put(zero);
-  const row_map map{keys, 1, p, z, z, p, z, m.put(std::vector<std::int32_t>{keys}), z, z, z, 0};
+  const row_map map{keys, 1, keys, p, z, z, p, z, m.put(std::vector<std::int32_t>{keys}), z, z, z, 0};
   floats all_q(static_cast<std::size_t>(keys * heads * dim));
   std::copy(q.begin(), q.end(), all_q.end() - heads * dim); // the last row sees every key
   const auto records = m.room<std::byte>(kv.size() * 4), ring = m.room<std::byte>(dim * 4);
@@ -342,7 +342,7 @@ BOOST_AUTO_TEST_CASE(index_scores_over_channels_then_heads) {
     entry.push_back(i);
   d->ops().block_store(*m.s, {m.put(k), m.put(entry), keys, blocks});
   const auto z = m.put(std::vector<std::int32_t>{0});
-  const row_map map{1, 1, z, z, z, z, z, m.put(std::vector<std::int32_t>{1}), z, z, z, 1};
+  const row_map map{1, 1, 1, z, z, z, z, z, m.put(std::vector<std::int32_t>{1}), z, z, z, 1};
   const auto scores = m.put(floats(keys + 1, 7.0f));
   d->ops().index_scores(*m.s, {map, 0, 1, heads, dim, m.put(q), m.put(a), blocks,
                                m.put(std::vector<std::int32_t>{keys - 1}), scores, keys + 1});
@@ -396,8 +396,8 @@ BOOST_AUTO_TEST_CASE(compressor_and_rotation) {
   floats both = kg0;
   both.insert(both.end(), kg1.begin(), kg1.end());
   const auto z = m.put(std::vector<std::int32_t>{0, 0});
-  const row_map map{2, 1, m.put(std::vector<std::int32_t>{0, 1}), z, z, z, z, m.put(std::vector<std::int32_t>{2}), z, z,
-                    z, 0};
+  const row_map map{2, 1, 2, m.put(std::vector<std::int32_t>{0, 1}), z, z, z, z, m.put(std::vector<std::int32_t>{2}), z,
+                    z, z, 0};
   const auto out = m.room<float>(dim);
   d->ops().compress(*m.s, {map,
                            m.put(both),

@@ -70,8 +70,8 @@ BOOST_AUTO_TEST_CASE(round_trips_have_the_bits_of_the_reference_model) {
       sequence.push_back(i);
     const std::vector<std::int32_t> ones(static_cast<std::size_t>(rows), 1);
     const auto zeros = m.put(position);
-    const row_map map{rows,        rows,  zeros, m.put(sequence), zeros, zeros, m.put(sequence),
-                      m.put(ones), zeros, zeros, zeros,           0};
+    const row_map map{rows,  rows,  rows,  zeros, m.put(sequence), zeros, zeros, m.put(sequence), m.put(ones),
+                      zeros, zeros, zeros, 0};
     const auto out = room("fmt_x");
     const std::vector<float> no_sink = {-INFINITY};
     d->ops().attention(*m.s, {map,
@@ -171,8 +171,14 @@ BOOST_AUTO_TEST_CASE(engram_rows_and_gate) {
       row_map map;
       map.rows = count;
       map.sequences = 1;
+      map.key_rows = count;
+      std::vector<std::int32_t> position;
+      for (std::int32_t i = 0; i < count; ++i)
+        position.push_back(first + i);
+      map.position = m.put(position);
       map.sequence = m.put(std::vector<std::int32_t>(static_cast<std::size_t>(count), 0));
       map.first_row = m.put(std::vector<std::int32_t>{0});
+      map.start = m.put(std::vector<std::int32_t>{first});
       const auto out = m.room<std::int64_t>(static_cast<std::size_t>(count) * 6);
       d->ops().engram_rows(
           *m.s,

@@ -1,0 +1,291 @@
+// Context-parallel ranks against one rank: equal logits and equal caches, bit for bit, whatever the steps were.
+#include "actors/context_exchange.hpp"
+#include "tests/support/gpu.hpp"
+#include "tests/support/tiny_model.hpp"
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <random>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kv_blocks = 40, state_slots = 8, max_rows = 1024;
+
+// A step, and the rows whose logits are wanted.
+struct hand_step {
+  step_rows rows;
+  std::vector<std::int32_t> wanted;
+  bool prefill = false;
+};
+
+// Prompts of 1 to 700 tokens in chunks of any size, several sequences in a step; then tokens one or a few at a time.
+std::vector<hand_step> program(std::uint64_t seed, int vocab, std::vector<std::int32_t> lengths) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
+  std::vector<hand_sequence> sequences;
+  std::vector<std::vector<std::int32_t>> prompts;
+  std::int32_t block = 1;
+  for (const auto n : lengths) {
+    sequences.emplace_back(static_cast<std::int32_t>(sequences.size()) + 1, block, n + 24);
+    block += static_cast<std::int32_t>(sequences.back().blocks.size());
+    auto& prompt = prompts.emplace_back();
+    for (int i = 0; i < n; ++i)
+      prompt.push_back(below(vocab));
+  }
+  std::vector<hand_step> steps;
+  const auto feed = [&](hand_step& s, std::size_t q, std::span<const std::int32_t> tokens) {
+    const auto first = static_cast<std::int32_t>(s.rows.tokens.size());
+    sequences[q].feed(s.rows, tokens);
+    s.wanted.push_back(first + below(static_cast<int>(tokens.size())));
+    s.wanted.push_back(first + static_cast<std::int32_t>(tokens.size()) - 1);
+  };
+  for (bool more = true; more;) {
+    hand_step s;
+    s.prefill = true;
+    for (std::size_t q = 0; q < prompts.size(); ++q) {
+      const auto done = sequences[q].ids.size(), left = prompts[q].size() - done;
+      const auto room = static_cast<std::size_t>(max_rows) - s.rows.tokens.size();
+      if (left == 0 || room == 0 || below(4) == 0)
+        continue;
+      const auto n = std::min({left, room, static_cast<std::size_t>(below(3) == 0 ? 700 : 1 + below(300))});
+      feed(s, q, std::span(prompts[q]).subspan(done, n));
+    }
+    if (!s.rows.tokens.empty())
+      steps.push_back(std::move(s));
+    more = false;
+    for (std::size_t q = 0; q < prompts.size(); ++q)
+      more = more || sequences[q].ids.size() < prompts[q].size();
+  }
+  for (int i = 0; i < 4; ++i) {
+    hand_step s;
+    for (std::size_t q = 0; q < prompts.size(); ++q) {
+      std::vector<std::int32_t> tokens;
+      for (int j = below(5); j >= 0; --j)
+        tokens.push_back(below(vocab));
+      feed(s, q, tokens);
+    }
+    steps.push_back(std::move(s));
+  }
+  return steps;
+}
+
+struct outcome {
+  std::vector<std::vector<float>> logits; // per step
+  std::vector<std::uint64_t> counts; // rows routed to each expert in all steps; ranks > 0 only those of shared steps
+  std::vector<std::byte> blocks, slots;
+  std::vector<std::int32_t> drafts;
+  int shared = 0;
+};
+
+runner_options options_of(roundings r) {
+  runner_options o;
+  o.rounding = r;
+  o.max_rows = max_rows;
+  o.max_sequences = state_slots;
+  o.kv_blocks = kv_blocks;
+  o.state_slots = state_slots;
+  o.max_model_len = 1024;
+  o.shares_steps = true;
+  return o;
+}
+
+outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weights, roundings rounding,
+                 context_group* group, const std::vector<hand_step>& steps) {
+  model_runner runner(weights, dev, options_of(rounding), nullptr, group);
+  outcome o;
+  const auto v = static_cast<std::size_t>(runner.config().vocab_size);
+  std::uint64_t number = 0;
+  for (hand_step s : steps) {
+    if (group) {
+      group->meet(++number);
+      s.rows.shared = s.prefill && context_split_pays(s.rows.rows, group->ranks());
+    }
+    o.shared += s.rows.shared;
+    runner.forward(s.rows);
+    const auto on_device = runner.logits(s.wanted);
+    auto& logits = o.logits.emplace_back(s.wanted.size() * v);
+    runner.work().to_host(logits.data(), on_device.as<const std::byte>(), logits.size() * sizeof(float));
+    std::vector<std::int32_t> routed;
+    std::vector<std::uint32_t> counts;
+    runner.fetch_routes(routed);
+    runner.work().synchronise();
+    runner.count_experts(routed, counts);
+    o.counts.resize(counts.size());
+    if (!group || group->rank() == 0 || s.rows.shared)
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        o.counts[i] += counts[i];
+  }
+  std::vector<std::int32_t> slot, golden, position;
+  for (std::size_t q = 0; q < steps.back().rows.slot.size(); ++q) {
+    slot.push_back(steps.back().rows.slot[q]);
+    golden.push_back(100 + static_cast<std::int32_t>(q));
+    position.push_back(steps.back().rows.start[q] + steps.back().rows.rows[q]);
+  }
+  const auto caches = runner.caches();
+  o.blocks.resize(static_cast<std::size_t>(caches.sizes.block_bytes * kv_blocks));
+  o.slots.resize(static_cast<std::size_t>(caches.sizes.slot_bytes * state_slots));
+  runner.work().to_host(o.blocks.data(), caches.blocks, o.blocks.size());
+  runner.work().to_host(o.slots.data(), caches.slots, o.slots.size());
+  runner.work().synchronise();
+  o.drafts = runner.draft_greedy(slot, golden, position).tokens;
+  return o;
+}
+
+std::vector<outcome> run_group(const std::string& name, int ranks, roundings rounding,
+                               const std::vector<hand_step>& steps) {
+  const auto meeting = std::make_shared<context_meeting>(ranks);
+  std::vector<std::unique_ptr<device>> devices;
+  std::vector<std::unique_ptr<context_exchange>> groups;
+  for (int rank = 0; rank < ranks; ++rank) {
+    devices.push_back(make_device(name, {.threads = 1, .cores = {}}));
+    groups.push_back(std::make_unique<context_exchange>(meeting, rank, 60s));
+  }
+  const auto weights =
+      load_weights(tiny_checkpoint(), *devices[0], {.experts = true, .max_positions = 1024 + 8}, tiny_token_map());
+  std::vector<outcome> out(static_cast<std::size_t>(ranks));
+  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto r = static_cast<std::size_t>(rank);
+      try {
+        out[r] = run_rank(*devices[r], weights, rounding, ranks > 1 ? groups[r].get() : nullptr, steps);
+      } catch (const std::exception& e) {
+        failures[r] = e.what();
+        groups[r]->abandon(e.what());
+      }
+    });
+  for (auto& t : threads)
+    t.join();
+  for (const auto& f : failures)
+    BOOST_REQUIRE_MESSAGE(f.empty(), f);
+  return out;
+}
+
+template <class T> bool same_bytes(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+void compare(const std::string& name, roundings rounding, const std::vector<int>& sizes,
+             const std::vector<hand_step>& steps) {
+  const outcome alone = run_group(name, 1, rounding, steps)[0];
+  for (const int ranks : sizes) {
+    const auto group = run_group(name, ranks, rounding, steps);
+    std::vector<std::uint64_t> counts(alone.counts.size());
+    for (std::size_t rank = 0; rank < group.size(); ++rank) {
+      const auto& o = group[rank];
+      BOOST_TEST_CONTEXT(name << ", rank " << rank << " of " << ranks) {
+        BOOST_TEST(o.shared > 0);
+        BOOST_REQUIRE_EQUAL(o.logits.size(), alone.logits.size());
+        for (std::size_t s = 0; s < o.logits.size(); ++s)
+          BOOST_TEST(same_bytes(o.logits[s], alone.logits[s]), "logits of step " << s);
+        BOOST_TEST(same_bytes(o.blocks, alone.blocks));
+        BOOST_TEST(same_bytes(o.slots, alone.slots));
+        BOOST_TEST(o.drafts == alone.drafts, boost::test_tools::per_element());
+        for (std::size_t i = 0; i < counts.size(); ++i)
+          counts[i] += o.counts[i];
+      }
+    }
+    BOOST_TEST((counts == alone.counts));
+  }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(context_parallel)
+
+BOOST_AUTO_TEST_CASE(ranks_give_the_bits_of_one_rank) {
+  const int vocab = tiny_checkpoint()->config().vocab_size;
+  compare("cpu", roundings::serving, {2, 4}, program(1, vocab, {700, 1, 129, 64, 258}));
+  compare("cpu", roundings::serving, {2, 3}, program(2, vocab, {333, 131, 127}));
+  compare("cpu", roundings::off, {2}, program(3, vocab, {150, 301}));
+  compare("reference", roundings::serving, {2}, program(4, vocab, {90}));
+}
+
+BOOST_AUTO_TEST_CASE(ranks_on_a_gpu_give_the_bits_of_one_rank) {
+  if (gpu())
+    compare("cuda-reference", roundings::serving, {2, 4},
+            program(5, tiny_checkpoint()->config().vocab_size, {700, 1, 129, 64, 258}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(context_meetings)
+
+namespace {
+
+// What a rank's calls end with; empty = all is well.
+template <class F> std::string failure_of(F&& f) {
+  try {
+    f();
+  } catch (const device_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(rows_of_all_ranks_come_together) {
+  constexpr int ranks = 4, rounds = 300;
+  const auto meeting = std::make_shared<context_meeting>(ranks);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto dev = make_device("reference", {});
+      const auto s = dev->make_stream();
+      context_exchange group(meeting, rank, 60s);
+      std::vector<std::int32_t> mine(64), all(200);
+      for (int round = 0; round < rounds; ++round) {
+        const std::vector<std::int32_t> rows{30 + round % 20, 1 + round % 7};
+        context_split split(ranks);
+        split.assign(rows);
+        const auto own = split.rows_of(rank);
+        for (std::size_t i = 0; i < own.size(); ++i)
+          mine[i] = 1000 * round + own[i];
+        group.meet(static_cast<std::uint64_t>(round));
+        group.gather(*s, dev_ptr<const std::int32_t>(mine.data()).as<const std::byte>(), 4, split.runs(),
+                     dev_ptr<std::int32_t>(all.data()).as<std::byte>());
+        std::fill(mine.begin(), mine.end(), -1); // allowed at once
+        for (std::int32_t i = 0; i < rows[0] + rows[1]; ++i)
+          wrong += all[static_cast<std::size_t>(i)] != 1000 * round + i;
+      }
+    });
+  for (auto& t : threads)
+    t.join();
+  BOOST_TEST(wrong.load() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_is_an_error_within_the_limit) {
+  const auto meeting = std::make_shared<context_meeting>(2);
+  const std::string why = failure_of([&] { context_exchange(meeting, 0, 50ms).meet(1); });
+  BOOST_TEST(why.find("1 of 2 ranks") != std::string::npos, why);
+  BOOST_TEST(meeting->ended());
+  BOOST_TEST(failure_of([&] { context_exchange(meeting, 1, 60s).meet(1); }) != ""); // too late
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_gives_up_frees_the_others_at_once) {
+  const auto meeting = std::make_shared<context_meeting>(2);
+  std::string why;
+  std::thread waits([&] { why = failure_of([&] { context_exchange(meeting, 0, 600s).meet(1); }); });
+  context_exchange(meeting, 1, 60s).abandon("out of memory");
+  waits.join();
+  BOOST_TEST(why.find("rank 1: out of memory") != std::string::npos, why);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_at_different_steps_are_an_error) {
+  const auto meeting = std::make_shared<context_meeting>(2);
+  std::string why[2];
+  std::thread other([&] { why[1] = failure_of([&] { context_exchange(meeting, 1, 60s).meet(8); }); });
+  why[0] = failure_of([&] { context_exchange(meeting, 0, 60s).meet(7); });
+  other.join();
+  BOOST_TEST(why[0].find("different") != std::string::npos, why[0]);
+  BOOST_TEST(why[1].find("different") != std::string::npos, why[1]);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
