@@ -29,6 +29,7 @@ struct engine_options {
   int threads = 0;                  // 0 = one per available core; shared by all engines of the process
   int engines = 1;                  // data-parallel engines
   int ep = 1;                       // expert-parallel executors; 1 = every engine computes its experts itself
+  int cp = 1;                       // context-parallel ranks of each engine, for long prefills
   int max_num_seqs = 64;            // running sequences per engine
   int max_num_batched_tokens = 512; // rows of one step per engine
   bool chunked_prefill = true;

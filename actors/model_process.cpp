@@ -25,6 +25,7 @@ void check_options(const engine_options& o, const model_config& c) {
   check_range("engines", o.engines, 1, 64, "");
   check_range("ep", o.ep, 1, c.n_routed_experts,
               "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
+  check_range("cp", o.cp, 1, 64, "");
   check_range("max_num_seqs", o.max_num_seqs, 1, 65536, "");
   check_range("max_num_batched_tokens", o.max_num_batched_tokens, 1, 1 << 20, "");
   check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings,
@@ -61,9 +62,9 @@ std::vector<int> allowed_cores() {
   return cores;
 }
 
-// Memory that the KV blocks of one engine may take: a quarter of what is free, shared by the engines.
-std::int64_t kv_budget(const device& dev, int engines) {
-  return std::max(least_kv_budget, static_cast<std::int64_t>(dev.memory().available / 4)) / engines;
+// Memory that the KV blocks of one runner may take: a quarter of what is free, shared by all of them.
+std::int64_t kv_budget(const device& dev, int runners) {
+  return std::max(least_kv_budget, static_cast<std::int64_t>(dev.memory().available / 4)) / runners;
 }
 
 // State slots for the prefix cache: as many as sequences run, fewer where they would take more than an eighth of the
@@ -89,13 +90,15 @@ sizes size_up(const engine_options& o, const model_config& c, const device& dev)
   r.max_sequences = std::min(o.max_num_seqs, o.max_num_batched_tokens);
   r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
   r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
+  r.shares_steps = o.cp > 1;
   s.cache = cache_size(c, r.rounding);
-  const std::int64_t budget = kv_budget(dev, o.engines);
+  const int runners = o.engines * o.cp; // each with caches of its own
+  const std::int64_t budget = kv_budget(dev, runners);
   r.kv_blocks =
       o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
   s.snapshots = snapshots_for(o, s.cache.slot_bytes, budget);
   r.state_slots = 1 + o.max_num_seqs + s.snapshots;
-  const std::int64_t bytes = (r.kv_blocks * s.cache.block_bytes + r.state_slots * s.cache.slot_bytes) * o.engines;
+  const std::int64_t bytes = (r.kv_blocks * s.cache.block_bytes + r.state_slots * s.cache.slot_bytes) * runners;
   if (bytes > static_cast<std::int64_t>(dev.memory().available))
     throw config_error("", "kv_blocks", std::to_string(r.kv_blocks - 1),
                        "KV blocks and state slots take " + std::to_string(bytes / mebibyte) + " MiB, " +
@@ -134,6 +137,36 @@ private:
   expert_shard shard_;
 };
 
+struct made_rank {
+  std::shared_ptr<step_engine> engine;
+  int core = -1;
+};
+
+// One engine of `ranks` context-parallel ranks, which `make` makes one by one.
+template <class Make> void add_engine(process_setup& setup, int ranks, const Make& make) {
+  if (ranks == 1) {
+    const made_rank alone = make(0, nullptr);
+    setup.engines.push_back(alone.engine);
+    setup.engine_cores.push_back(alone.core);
+    return;
+  }
+  context_ranks others;
+  others.team = std::make_shared<context_team>();
+  others.team->meeting = std::make_shared<context_meeting>(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const made_rank one =
+        make(rank, std::make_unique<context_exchange>(others.team->meeting, rank, setup.step_limit / 2));
+    if (rank == 0) {
+      setup.engines.push_back(std::make_shared<context_leader>(one.engine, others.team));
+      setup.engine_cores.push_back(one.core);
+      continue;
+    }
+    others.engines.push_back(one.engine);
+    others.cores.push_back(one.core);
+  }
+  setup.context.push_back(std::move(others));
+}
+
 std::string described(const engine_options& o, const sizes& s, const device& dev) {
   const runner_options& r = s.runner;
   const auto in_mebibytes = [](std::int64_t bytes) {
@@ -141,8 +174,8 @@ std::string described(const engine_options& o, const sizes& s, const device& dev
   };
   return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings +
          ", " + std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) +
-         ", max_model_len " + std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) +
-         " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
+         ", cp " + std::to_string(o.cp) + ", max_model_len " + std::to_string(r.max_model_len) + ", each with " +
+         std::to_string(r.kv_blocks - 1) + " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
          std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) +
          "), " + std::to_string(s.snapshots) + " of them for the prefix cache";
 }
@@ -185,8 +218,9 @@ model_process make_model_process(const engine_options& options) {
   const std::vector<int> allowed = allowed_cores();
   const int threads = options.threads > 0 ? options.threads : std::max(1, static_cast<int>(allowed.size()));
   const int expert_ranks = options.ep > 1 ? options.ep : 0;
-  const core_plan cores = share_cores(allowed, threads, options.engines, expert_ranks);
-  const int each = std::max(1, threads / options.engines);
+  const int runners = options.engines * options.cp; // by engine, then by context-parallel rank
+  const core_plan cores = share_cores(allowed, threads, runners, expert_ranks);
+  const int each = std::max(1, threads / runners);
   std::vector<std::shared_ptr<device>> devices;
   for (const auto& list : cores.engines)
     devices.push_back(make_device(options.device, {each, list}));
@@ -202,12 +236,15 @@ model_process make_model_process(const engine_options& options) {
     setup->experts.push_back(std::make_shared<shard_compute>(
         p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
         initial_range(c.n_routed_experts, expert_ranks, rank)));
-  for (std::size_t e = 0; e < devices.size(); ++e) {
-    auto exchange =
-        expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
-    setup->engines.push_back(std::make_shared<model_engine>(weights, devices[e], s.runner, std::move(exchange)));
-    setup->engine_cores.push_back(cores.engines[e].empty() ? -1 : cores.engines[e].front());
-  }
+  for (int e = 0; e < options.engines; ++e)
+    add_engine(*setup, options.cp, [&](int rank, std::unique_ptr<context_group> context) {
+      const auto at = static_cast<std::size_t>(e * options.cp + rank);
+      auto exchange =
+          expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
+      return made_rank{
+          std::make_shared<model_engine>(weights, devices[at], s.runner, std::move(exchange), std::move(context)),
+          cores.engines[at].empty() ? -1 : cores.engines[at].front()};
+    });
   setup->limits = limits_of(options, s.runner, c);
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
                options.model + " " + options.roundings};

@@ -39,6 +39,13 @@ void stop_group(self_ptr self, std::size_t which) {
   }
   if (which == worker_root_state::workers)
     tell(self, parts.placement, stop{});
+  if (which == worker_root_state::followers) {
+    for (const context_ranks& c : state_of(self).setup->context)
+      c.team->meeting->end("the process ends"); // rank 0 is gone: nobody may wait for it
+    for (const engine_handles& e : parts.engines)
+      for (const auto& f : e.followers)
+        tell(self, f, stop{});
+  }
   if (which == worker_root_state::experts)
     for (const auto& e : parts.experts)
       tell(self, e, stop{});
@@ -54,8 +61,11 @@ void go_on_stopping(self_ptr self) {
   }
   if (st.told < worker_root_state::groups || st.left[worker_root_state::experts] > 0)
     return;
+  // a detached actor's thread lasts as long as a handle to it
   if (st.setup->exchange)
-    st.setup->exchange->members.clear(); // a detached actor's thread lasts as long as a handle to it
+    st.setup->exchange->members.clear();
+  for (const context_ranks& c : st.setup->context)
+    c.team->followers.clear();
   self->quit();
 }
 
@@ -72,12 +82,26 @@ void supervise(self_ptr self, const Handle& child, worker_root_state::group g, F
   });
 }
 
+// The executors of an engine's other ranks; before its own, which sends them steps.
+std::vector<executor_actor> start_followers(self_ptr self, std::uint32_t rank) {
+  auto& st = state_of(self);
+  std::vector<executor_actor> out;
+  if (st.setup->context.empty())
+    return out;
+  const context_ranks& c = st.setup->context[rank];
+  for (std::size_t i = 0; i < c.engines.size(); ++i)
+    out.push_back(spawn_executor(self, executor, rank, c.engines[i], st.parts.placement, c.cores[i]));
+  c.team->followers = out;
+  return out;
+}
+
 engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   auto& st = state_of(self);
   const process_setup& p = *st.setup;
   engine_handles e;
   e.kv = self->spawn(kv_manager, p.kv);
   e.verifier = self->spawn(spec_verifier);
+  e.followers = start_followers(self, rank);
   const int core = rank < p.engine_cores.size() ? p.engine_cores[rank] : -1;
   e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement, core);
   scheduler_setup s;
@@ -91,6 +115,14 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   return e;
 }
 
+// A rank that ends takes its group with it: the others must not wait for it.
+void rank_ended(self_ptr self, std::uint32_t rank, const std::string& why) {
+  const auto& context = state_of(self).setup->context;
+  if (!context.empty())
+    context[rank].team->meeting->end(why);
+  engine_lost(self, rank, why);
+}
+
 void supervise_engine(self_ptr self, std::uint32_t rank) {
   using state = worker_root_state;
   const engine_handles e = state_of(self).parts.engines[rank];
@@ -98,7 +130,11 @@ void supervise_engine(self_ptr self, std::uint32_t rank) {
             [=](const std::string& why) { engine_lost(self, rank, "KV manager ended: " + why); });
   supervise(self, e.verifier, state::workers, [](const std::string&) {}); // the scheduler goes on by its local rule
   supervise(self, e.executor, state::workers,
-            [=](const std::string& why) { engine_lost(self, rank, "executor ended: " + why); });
+            [=](const std::string& why) { rank_ended(self, rank, "executor ended: " + why); });
+  for (std::size_t i = 0; i < e.followers.size(); ++i)
+    supervise(self, e.followers[i], state::followers, [=](const std::string& why) {
+      rank_ended(self, rank, "executor of context-parallel rank " + std::to_string(i + 1) + " ended: " + why);
+    });
   supervise(self, e.scheduler, state::schedulers,
             [=](const std::string& why) { engine_lost(self, rank, "scheduler ended: " + why); });
 }

@@ -1,6 +1,7 @@
 // The supervisor of a process: starts every actor of its engines, watches them, tells the others when one is lost, ends
 // them in order. Pooled.
 #pragma once
+#include "actors/context_leader.hpp"
 #include "actors/expert_executor.hpp"
 #include "actors/gateway.hpp"
 #include "actors/scheduler.hpp"
@@ -8,12 +9,20 @@
 
 namespace troupe {
 
+// The ranks of one engine besides rank 0, whose engine in process_setup::engines is a context_leader.
+struct context_ranks {
+  std::vector<std::shared_ptr<step_engine>> engines; // ranks 1, 2, ...
+  std::vector<int> cores;                            // likewise, as engine_cores
+  std::shared_ptr<context_team> team;                // followers are filled here
+};
+
 // Everything a process runs, made before the actors are: devices, weights, vocabulary.
 struct process_setup {
   scheduler_limits limits;
   kv_cache_settings kv;                                 // of each engine
   std::vector<std::shared_ptr<step_engine>> engines;    // [engines]
   std::vector<int> engine_cores;                        // [engines] core of the executor's thread, -1 or absent = any
+  std::vector<context_ranks> context;                   // [engines], empty without context parallelism
   std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts
   std::shared_ptr<expert_group> exchange;               // filled here; the engines' exchanges hold it too
   std::int32_t layers = 0, routed_experts = 1;          // of the statistics
@@ -29,6 +38,7 @@ struct engine_handles {
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;
+  std::vector<executor_actor> followers; // context-parallel ranks 1, 2, ...
 };
 struct started { // LOCAL
   gateway_actor front;
@@ -46,7 +56,7 @@ struct worker_root_state {
   started parts;
   watch_list watched;
   // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
-  enum group : std::size_t { front, schedulers, workers, experts, groups };
+  enum group : std::size_t { front, schedulers, workers, followers, experts, groups };
   std::size_t left[groups] = {};
   std::size_t told = 0; // groups that were told to stop; 0 = not stopping
 };

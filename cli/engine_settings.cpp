@@ -39,6 +39,8 @@ constexpr std::array table{
                   "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
     engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
     engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
+    engine_option{"cp", kind::number, "N", nullptr,
+                  "context-parallel ranks of each engine, for long prefills (default 1)"},
     engine_option{"roundings", kind::text, "SET", nullptr, "serving (default), model or off: roundings of activations"},
 };
 
@@ -133,6 +135,8 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.engines = number_of(v, 1, 64);
   else if (name == "ep")
     o.ep = number_of(v, 1, 64);
+  else if (name == "cp")
+    o.cp = number_of(v, 1, 64);
   else if (name == "roundings")
     set_roundings(o, v);
   else

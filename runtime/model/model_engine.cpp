@@ -68,6 +68,7 @@ struct flight {
   std::int32_t max_top = 0; // entries of the longest list of top log-probabilities
   std::unique_ptr<event> end;
   std::string failure; // found by finished(): a device error that collect() reports
+  bool counted = true; // its rows count in expert_counts
   // One per job.
   std::vector<std::int32_t> token, status;
   std::vector<float> logprob;
@@ -124,11 +125,13 @@ void book(const flight& f, std::int32_t vocab, step_result& out) {
 
 struct model_engine::impl {
   impl(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> d, const runner_options& o,
-       std::unique_ptr<expert_backend> e)
-      : dev(std::move(d)), experts(std::move(e)), runner(std::move(weights), *dev, o, experts.get()),
-        vocab(runner.config().vocab_size), piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))) {}
+       std::unique_ptr<expert_backend> e, std::unique_ptr<context_group> g)
+      : dev(std::move(d)), experts(std::move(e)), context(std::move(g)),
+        runner(std::move(weights), *dev, o, experts.get(), context.get()), vocab(runner.config().vocab_size),
+        piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))) {}
 
   flight& oldest() { return flights[first % most_steps_out]; }
+  template <class F> void as_rank(const F& work);
   void forward(const step_plan& plan);
   void add_rule(const step_plan& plan, const logit_job& j);
   void sample(flight& f);
@@ -137,6 +140,7 @@ struct model_engine::impl {
 
   std::shared_ptr<device> dev;
   std::unique_ptr<expert_backend> experts;
+  std::unique_ptr<context_group> context;
   model_runner runner;
   std::int32_t vocab;
   std::size_t piece; // rows of logits at once
@@ -156,10 +160,23 @@ struct model_engine::impl {
 };
 
 model_engine::model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev,
-                           const runner_options& options, std::unique_ptr<expert_backend> experts)
-    : impl_(std::make_unique<impl>(std::move(weights), std::move(dev), options, std::move(experts))) {}
+                           const runner_options& options, std::unique_ptr<expert_backend> experts,
+                           std::unique_ptr<context_group> context)
+    : impl_(std::make_unique<impl>(std::move(weights), std::move(dev), options, std::move(experts),
+                                   std::move(context))) {}
 model_engine::~model_engine() {
   impl_->drain();
+}
+
+// What a rank of a context-parallel group does; if it fails, the others do not wait for it.
+template <class F> void model_engine::impl::as_rank(const F& work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    if (context)
+      context->abandon(e.what());
+    throw;
+  }
 }
 
 void model_engine::launch(const step_plan& plan) {
@@ -170,9 +187,11 @@ void model_engine::launch(const step_plan& plan) {
   f.jobs = logit_jobs(plan);
   f.failure.clear();
   try {
-    m.forward(plan);
-    m.sample(f);
-    f.end = m.runner.work().record();
+    m.as_rank([&] {
+      m.forward(plan);
+      m.sample(f);
+      f.end = m.runner.work().record();
+    });
   } catch (...) {
     m.drain(); // copies into f may be under way
     throw;
@@ -197,11 +216,15 @@ void model_engine::collect(step_result& out) {
   flight& f = m.oldest();
   ++m.first;
   --m.out;
-  if (!f.failure.empty())
-    throw device_error(f.failure);
-  f.end->wait();
+  m.as_rank([&] {
+    if (!f.failure.empty())
+      throw device_error(f.failure);
+    f.end->wait();
+  });
   book(f, m.vocab, out);
-  m.runner.count_experts(f.routed, out.expert_counts);
+  out.expert_counts.clear();
+  if (f.counted)
+    m.runner.count_experts(f.routed, out.expert_counts);
 }
 
 // Waits for everything that was queued, whatever becomes of it.
@@ -224,6 +247,9 @@ void model_engine::impl::forward(const step_plan& plan) {
   rows.tokens = plan.tokens;
   rows.blocks = plan.blocks;
   rows.history = plan.history;
+  rows.shared = context && plan.kind == step_kind::prefill && context_split_pays(rows.rows, context->ranks());
+  if (context)
+    context->meet(plan.number);
   runner.forward(rows);
 }
 
@@ -287,7 +313,9 @@ void model_engine::impl::sample(flight& f) {
   logprob_there.receive(s, f.logprob, n);
   status_there.receive(s, f.status, n);
   top_there.receive(s, f.top, tops);
-  runner.fetch_routes(f.routed);
+  f.counted = !context || context->rank() == 0 || rows.shared; // rows that every rank computes count once
+  if (f.counted)
+    runner.fetch_routes(f.routed);
 }
 
 // Jobs [from, from + count): one buffer of logits serves all pieces in turn.

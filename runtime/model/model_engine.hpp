@@ -2,6 +2,7 @@
 // sampler (exactness.md §4-5).
 #pragma once
 #include "devices/device.hpp"
+#include "runtime/model/context_group.hpp"
 #include "runtime/model/runner.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include <memory>
@@ -28,9 +29,11 @@ void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vec
 
 class model_engine final : public step_engine {
 public:
-  // experts: null = computed by this engine; else kept here and used by the runner.
+  // experts: null = computed by this engine; else kept here and used by the runner. context: null = alone; else this is
+  // one rank of a group whose engines all run the same steps: long prefills are shared, everything else is computed by
+  // each.
   model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev, const runner_options& options,
-               std::unique_ptr<expert_backend> experts = nullptr);
+               std::unique_ptr<expert_backend> experts = nullptr, std::unique_ptr<context_group> context = nullptr);
   ~model_engine() override;
 
   void launch(const step_plan& plan) override;

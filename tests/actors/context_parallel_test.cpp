@@ -1,6 +1,8 @@
 // Context-parallel ranks against one rank: equal logits and equal caches, bit for bit, whatever the steps were.
 #include "actors/context_exchange.hpp"
+#include "runtime/model/model_engine.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/stub_process.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cstring>
@@ -286,6 +288,137 @@ BOOST_AUTO_TEST_CASE(ranks_at_different_steps_are_an_error) {
   other.join();
   BOOST_TEST(why[0].find("different") != std::string::npos, why[0]);
   BOOST_TEST(why[1].find("different") != std::string::npos, why[1]);
+}
+
+// Expert executors that are lost in the middle of a step.
+class lost_experts final : public expert_backend {
+public:
+  void run(stream&, int, experts_args) override { throw device_error("expert memory"); }
+};
+
+BOOST_AUTO_TEST_CASE(a_rank_whose_device_fails_ends_the_step_of_the_others) {
+  const auto meeting = std::make_shared<context_meeting>(2);
+  std::string why[2];
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      std::shared_ptr<device> dev = make_device("cpu", {.threads = 1, .cores = {}});
+      const auto weights =
+          load_weights(tiny_checkpoint(), *dev, {.experts = true, .max_positions = 1024 + 8}, tiny_token_map());
+      model_engine engine(weights, dev, options_of(roundings::serving),
+                          rank == 1 ? std::make_unique<lost_experts>() : nullptr,
+                          std::make_unique<context_exchange>(meeting, rank, 600s));
+      auto spec = std::make_shared<sequence_spec>();
+      spec->prompt_tokens = 100;
+      step_plan plan;
+      plan.number = 1;
+      plan.kind = step_kind::prefill;
+      planned_sequence s;
+      s.spec = spec;
+      s.slot = slot_id{1};
+      s.rows = 100;
+      s.blocks = 1;
+      plan.sequences = {s};
+      plan.tokens.assign(100, 5);
+      plan.blocks = {1};
+      plan.history.assign(3, -1);
+      why[rank] = failure_of([&] { engine.launch(plan); });
+    });
+  for (auto& r : ranks)
+    r.join();
+  BOOST_TEST(why[1] == "expert memory");
+  BOOST_TEST(why[0].find("rank 1: expert memory") != std::string::npos, why[0]);
+  BOOST_TEST(meeting->ended());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+// Two engines of three ranks each over the stub model.
+struct stub_ranks : stub_process {
+  std::vector<std::shared_ptr<stub_step_engine>> followers;
+  void launch_ranks() {
+    scheduler_limits l;
+    l.max_num_seqs = 4;
+    l.max_num_batched_tokens = 50;
+    l.max_model_len = 300;
+    l.kv_blocks = 13;
+    for (int e = 0; e < 2; ++e) {
+      context_ranks c;
+      c.team = std::make_shared<context_team>();
+      c.team->meeting = std::make_shared<context_meeting>(3);
+      for (int rank = 1; rank < 3; ++rank) {
+        followers.push_back(std::make_shared<stub_step_engine>(l.kv_blocks, test_vocabulary()->vocab_size()));
+        c.engines.push_back(followers.back());
+        c.cores.push_back(-1);
+      }
+      setup.context.push_back(std::move(c));
+    }
+    launch(l, 2);
+  }
+  void open_some() {
+    sampling_params p;
+    p.max_tokens = 60;
+    p.ignore_eos = true;
+    for (int i = 0; i < 6; ++i)
+      open("r" + std::to_string(i), std::vector<std::int32_t>(static_cast<std::size_t>(20 + 30 * i), 3 + i), p);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(context_ranks_in_a_process, stub_ranks)
+
+BOOST_AUTO_TEST_CASE(every_rank_runs_every_step) {
+  launch_ranks();
+  open_some();
+  sched.run();
+  for (int i = 0; i < 6; ++i) {
+    BOOST_REQUIRE(results["r" + std::to_string(i)].size() == 1u);
+    BOOST_TEST(results["r" + std::to_string(i)][0].token_ids.size() == 60u);
+  }
+  for (std::size_t e = 0; e < 2; ++e)
+    for (std::size_t f = 2 * e; f < 2 * e + 2; ++f) {
+      BOOST_TEST(engines[e]->steps > 10);
+      BOOST_TEST(followers[f]->steps == engines[e]->steps);
+      BOOST_TEST(followers[f]->model.complaint == "");
+      BOOST_TEST((followers[f]->model.cache == engines[e]->model.cache));
+    }
+  expect_quiet();
+  finish();
+  for (const auto& c : setup.context) {
+    BOOST_TEST(c.team->followers.empty());
+    BOOST_TEST(c.team->meeting->ended()); // so that nobody can wait for a rank that is gone
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_rank_ends_the_requests_of_its_engine_with_an_error) {
+  launch_ranks();
+  open_some();
+  turn(200);
+  caf::anon_send_exit(parts.engines[0].followers[1], caf::exit_reason::kill);
+  sched.run();
+  int lost = 0;
+  for (int i = 0; i < 6; ++i) {
+    const auto& r = results["r" + std::to_string(i)];
+    BOOST_REQUIRE(r.size() == 1u);
+    if (!r[0].failure) {
+      BOOST_TEST(r[0].token_ids.size() == 60u); // of the other engine
+      continue;
+    }
+    ++lost;
+    BOOST_TEST(r[0].failure->message.find("context-parallel rank 2 ended") != std::string::npos, r[0].failure->message);
+  }
+  BOOST_TEST(lost > 0);
+  BOOST_TEST(lost < 6);
+  BOOST_TEST(setup.context[0].team->meeting->ended()); // rank 0 and rank 1 do not wait
+  BOOST_TEST(!setup.context[1].team->meeting->ended());
+  open("after", {1, 2, 3}, {}); // goes to the engine that is left
+  sched.run();
+  BOOST_REQUIRE(results["after"].size() == 1u);
+  BOOST_TEST(!results["after"][0].failure.has_value());
+  finish();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -278,14 +278,15 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   struct setting {
     int chunk, threads, engines, ep, seqs;
     bool async, prefix_cache;
-    int kv_blocks;
+    int kv_blocks, cp;
   };
 #ifdef __SANITIZE_THREAD__
-  const setting settings[] = {{64, 2, 2, 2, 64, false, false, 8}};
+  const setting settings[] = {{64, 2, 2, 2, 64, false, false, 8, 2}};
 #else
-  const setting settings[] = {{16, 1, 1, 1, 64, false, false, 0}, {64, 2, 1, 1, 64, false, false, 0},
-                              {0, 2, 2, 1, 5, false, false, 0},   {64, 1, 2, 2, 64, false, false, 8},
-                              {16, 2, 1, 4, 7, false, false, 10}, {128, 1, 1, 1, 3, false, false, 4}};
+  const setting settings[] = {{16, 1, 1, 1, 64, false, false, 0, 1}, {64, 2, 1, 1, 64, false, false, 0, 2},
+                              {0, 2, 2, 1, 5, false, false, 0, 1},   {64, 1, 2, 2, 64, false, false, 8, 1},
+                              {16, 2, 1, 4, 7, false, false, 10, 1}, {128, 1, 1, 1, 3, false, false, 4, 2},
+                              {0, 1, 2, 3, 64, false, false, 0, 2},  {0, 1, 1, 1, 9, false, false, 0, 4}};
 #endif
   unsigned seed = 1;
   for (const setting& s : settings) {
@@ -295,6 +296,7 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
     v.threads = s.threads;
     v.engines = s.engines;
     v.ep = s.ep;
+    v.cp = s.cp;
     v.max_num_seqs = s.seqs;
     v.async = s.async;
     v.prefix_cache = s.prefix_cache;

@@ -72,6 +72,7 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_company) {
                                .out);
   BOOST_TEST(together.size() == 24u);
   BOOST_TEST((together == alone));
+  BOOST_TEST((by_id(troupe_reading(input, {"batch", "-", "-", "--cp", "2"}).out) == alone));
 }
 
 BOOST_AUTO_TEST_CASE(seeds_come_from_the_ids) {

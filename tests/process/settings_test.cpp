@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
   // Without a plug-in, a driver or that many GPUs: one clear line, whatever this machine lacks.
   refused(generate_with({"--device", "cuda-reference:63"}), {"cuda"});
   refused(generate_with({"--roundings", "fp4"}), {"--roundings = fp4", "serving, model or off"});
-  for (const char* flag : {"--engines", "--ep", "--max-num-seqs", "--max-num-batched-tokens"}) {
+  for (const char* flag : {"--engines", "--ep", "--cp", "--max-num-seqs", "--max-num-batched-tokens"}) {
     refused(generate_with({flag, "0"}), {std::string(flag) + " = 0", "from 1 to"});
     refused(generate_with({flag, "2x"}), {std::string(flag) + " = 2x"});
   }

@@ -78,6 +78,8 @@ struct stub_process : by_hand {
     for (std::size_t i = 0; i < count; ++i) {
       engines.push_back(std::make_shared<stub_step_engine>(limits.kv_blocks, test_vocabulary()->vocab_size()));
       setup.engines.push_back(engines.back());
+      if (i < setup.context.size())
+        setup.engines.back() = std::make_shared<context_leader>(engines.back(), setup.context[i].team);
     }
     root = sys.spawn(worker_root, std::make_shared<const process_setup>(setup));
     auto answer = ask(self.ptr(), root, std::chrono::milliseconds(1000), start{});
