@@ -13,10 +13,12 @@ constexpr std::size_t block_ids = tokens_per_kv_block;
 
 // What an admission needs and shares. A hit shares path_ and restores its last node; a fork shares its parent's blocks.
 struct kv_cache::demand {
-  std::int32_t parent = -1; // index of the forked sequence
-  std::int32_t shared = 0;  // blocks
-  std::int32_t idle = 0;    // of them, held by the cache alone
-  std::int32_t total = 0;   // blocks of the table
+  std::int32_t parent = -1;  // index of the forked sequence
+  std::int32_t shared = 0;   // blocks
+  std::int32_t idle = 0;     // of them, held by the cache alone
+  std::int32_t total = 0;    // blocks of the table
+  std::int32_t computed = 0; // positions: of the hit, or where it forks
+  std::int32_t prompt = 0;   // tokens
 };
 
 kv_cache::kv_cache(const kv_cache_settings& settings)
@@ -49,11 +51,6 @@ void kv_cache::turn(const kv_want& want, kv_got& got) {
     full = given.outcome != fit::ok;
     counts_.deferred += given.outcome == fit::later ? 1 : 0;
     got.admit.push_back(given);
-  }
-  for (std::size_t i = 0; i < want.snapshots.size() && !want.admit.empty(); ++i) {
-    const std::int32_t at = by_id_.find(want.snapshots[i].id);
-    if (at >= 0 && sequences_[static_cast<std::size_t>(at)].since == turn_)
-      got.snapshots[i] = snapshot(want.snapshots[i]);
   }
   got.free_blocks = blocks_.free_count() + index_.idle();
   got.free_slots = slots_.free_count() + index_.snapshots();
@@ -241,33 +238,47 @@ void kv_cache::evict_snapshot(cache_node n) {
 
 kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
   kv_got::admitted given;
-  given.outcome = fit::never;
   given.first = static_cast<std::int32_t>(got.blocks.size());
-  demand d{.total = std::max(a.blocks, blocks_for(a.fork_at))};
-  if (std::max(d.total, a.prompt && a.rows > 0 ? blocks_for(std::ssize(*a.prompt)) : 0) >= blocks_.size() ||
-      slots_.size() < 2)
+  demand d;
+  given.outcome = judge(a, d);
+  if (given.outcome != fit::ok)
     return given;
-  if (a.fork_of.value != 0 && (d.parent = by_id_.find(a.fork_of)) < 0)
-    return given;
-  given.outcome = fit::later;
-  if (!slot_to_be_had() || !find_sources(a, d))
-    return given;
-  const std::int32_t prompt = a.prompt ? static_cast<std::int32_t>(a.prompt->size()) : 0;
-  const std::int32_t computed = d.parent < 0 ? d.shared * tokens_per_kv_block : a.fork_at;
-  if (a.rows > 0)
-    d.total = std::max(d.total, blocks_for(std::min(computed + a.rows, prompt)));
-  const std::int32_t needed = std::max(d.total, a.rows > 0 ? blocks_for(prompt) : 0) - d.shared + a.room;
-  if (needed > blocks_.free_count() + index_.idle() - d.idle)
-    return given;
-
   sequence& s = new_sequence(a.id);
-  if (a.salt && !a.salt->empty())
-    s.salt = a.salt;
-  given.outcome = fit::ok;
-  given.computed = computed;
-  share(s, d);
+  share(s, a, d);
   make_room(d.total - d.shared);
   blocks_.allocate(d.total - d.shared, s.table);
+  given.computed = d.computed;
+  give_state(s, a, d, given);
+  const std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval);
+  if (at > 0 && at <= d.computed + a.rows) {
+    given.snapshot = snapshot({a.id, at, false});
+    given.snapshot_at = at;
+  }
+  given.count = static_cast<std::int32_t>(s.table.size());
+  got.blocks.insert(got.blocks.end(), s.table.begin(), s.table.end());
+  count_admission(a, d);
+  return given;
+}
+
+// Whether it can be served in this turn, and with what.
+fit kv_cache::judge(const kv_want::admission& a, demand& d) {
+  d.prompt = a.prompt ? static_cast<std::int32_t>(a.prompt->size()) : 0;
+  d.total = std::max(a.blocks, blocks_for(a.fork_at));
+  const std::int32_t whole_prompt = a.rows > 0 ? blocks_for(d.prompt) : 0;
+  if (std::max(d.total, whole_prompt) >= blocks_.size() || slots_.size() < 2)
+    return fit::never;
+  if (a.fork_of.value != 0 && (d.parent = by_id_.find(a.fork_of)) < 0)
+    return fit::never;
+  if (!slot_to_be_had() || !find_sources(a, d))
+    return fit::later;
+  if (a.rows > 0)
+    d.total = std::max(d.total, blocks_for(std::min(d.computed + a.rows, d.prompt)));
+  const std::int32_t needed = std::max(d.total, whole_prompt) - d.shared + a.room;
+  return needed <= blocks_.free_count() + index_.idle() - d.idle ? fit::ok : fit::later;
+}
+
+// Its slot, and what to copy into it and into its first own block.
+void kv_cache::give_state(sequence& s, const kv_want::admission& a, const demand& d, kv_got::admitted& given) {
   const cache_node hit = path_.empty() ? cache_node{} : path_.back();
   if (slot_to_be_had()) {
     s.slot = take_slot();
@@ -275,6 +286,7 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
     s.slot = index_.detach(hit);
     ++counts_.snapshots_evicted;
   }
+  given.slot = s.slot;
   if (hit.value != 0)
     given.restore_from = index_.snapshot_of(hit);
   if (d.parent >= 0 && a.fork_at > 0) {
@@ -283,15 +295,9 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
     if (a.fork_at % tokens_per_kv_block != 0)
       given.copy_from = parent.table[static_cast<std::size_t>(d.shared)];
   }
-  given.slot = s.slot;
-  const std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(computed, prompt, a.snapshot_interval);
-  if (at > 0 && at <= computed + a.rows) {
-    given.snapshot = snapshot({a.id, at, false});
-    given.snapshot_at = at;
-  }
-  given.count = static_cast<std::int32_t>(s.table.size());
-  got.blocks.insert(got.blocks.end(), s.table.begin(), s.table.end());
+}
 
+void kv_cache::count_admission(const kv_want::admission& a, const demand& d) {
   ++counts_.admitted;
   if (d.parent >= 0) {
     ++counts_.forks;
@@ -299,9 +305,8 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
     ++counts_.lookups;
     counts_.queried_tokens += a.prompt->size();
     counts_.hits += d.shared > 0 ? 1 : 0;
-    counts_.hit_tokens += static_cast<std::uint64_t>(given.computed);
+    counts_.hit_tokens += static_cast<std::uint64_t>(d.computed);
   }
-  return given;
 }
 
 // What the new sequence can share; false: not in this turn.
@@ -315,6 +320,7 @@ bool kv_cache::find_sources(const kv_want::admission& a, demand& d) {
   TROUPE_CHECK(blocks_for(a.fork_at) <= static_cast<std::int32_t>(parent.table.size()),
                "a fork lies inside its parent");
   d.shared = a.fork_at / tokens_per_kv_block;
+  d.computed = a.fork_at;
   return parent.since != turn_; // its own state is only copied in the step that follows
 }
 
@@ -339,11 +345,12 @@ void kv_cache::find_hit(const kv_want::admission& a, demand& d) {
   path_.resize(hit);
   d.shared = static_cast<std::int32_t>(hit);
   d.total = std::max(d.total, d.shared);
+  d.computed = d.shared * tokens_per_kv_block;
   for (const cache_node shared : path_)
     d.idle += index_.idle(shared) ? 1 : 0;
 }
 
-void kv_cache::share(sequence& s, const demand& d) {
+void kv_cache::share(sequence& s, const kv_want::admission& a, const demand& d) {
   s.frozen = d.shared;
   if (d.parent >= 0) {
     sequence& parent = sequences_[static_cast<std::size_t>(d.parent)];
@@ -358,6 +365,8 @@ void kv_cache::share(sequence& s, const demand& d) {
     for (const block_id b : s.table)
       blocks_.pin(b);
   } else {
+    if (a.salt && !a.salt->empty())
+      s.salt = a.salt;
     ++stamp_;
     for (const cache_node n : path_) {
       s.table.push_back(index_.block_of(n));

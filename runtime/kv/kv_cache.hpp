@@ -51,10 +51,8 @@ struct kv_statistics {
 // that
 //   came in by a hit or a fork continues to publish behind what is cached: at position `computed` of a hit, and for a
 //   fork at its parent's published position, if that lies before fork_at, else at floor(fork_at / 128) blocks.
-// * A snapshot may be wanted in the turn of its sequence's admission. Wanted at or before a published position, or
-// twice
-//   for one position, it is refused (slot 0). A rolling one takes the place of its predecessor when it can be found
-//   itself.
+// * A snapshot that is wanted at or before a published position, or of an unknown sequence, is refused (slot 0). A
+//   rolling one takes the place of its predecessor when it can be found itself.
 // * Sequences come first: they evict idle cached blocks, and snapshots when slots run out. Longest unused goes first,
 // leaf
 //   first, blocks that no snapshot covers before others. Used: published, hit, or released by a sequence that had it.
@@ -113,7 +111,10 @@ private:
   kv_got::admitted admit(const kv_want::admission& a, kv_got& got);
   bool find_sources(const kv_want::admission& a, demand& d);
   void find_hit(const kv_want::admission& a, demand& d);
-  void share(sequence& s, const demand& d);
+  fit judge(const kv_want::admission& a, demand& d);
+  void share(sequence& s, const kv_want::admission& a, const demand& d);
+  void give_state(sequence& s, const kv_want::admission& a, const demand& d, kv_got::admitted& given);
+  void count_admission(const kv_want::admission& a, const demand& d);
   sequence& new_sequence(sequence_id id);
   void move_end(sequence& s, cache_node to);
 

@@ -50,7 +50,15 @@ struct model {
   struct admitted {
     fit outcome = fit::later;
     std::int32_t computed = 0, blocks = 0;
-    bool restores = false, copies = false;
+    bool restores = false, copies = false, keeps = false;
+    std::int32_t keeps_at = 0;
+  };
+  struct arrival {
+    content salt = 0;
+    std::vector<content> contents; // of the prompt's whole blocks inside the hit limit
+    int prompt = 0, blocks = 0, rows = 0, room = 0, interval = -1;
+    std::uint64_t fork_of = 0;
+    std::int32_t fork_at = 0;
   };
 
   int blocks = 0, slots = 0, snapshot_slots = 0;
@@ -204,51 +212,53 @@ struct model {
     return true;
   }
 
-  // contents: of the prompt's whole blocks inside the hit limit, as far as the dictionary goes.
-  admitted admit(std::uint64_t id, content salt, const std::vector<content>& contents, int blocks_wanted,
-                 std::uint64_t fork_of, std::int32_t fork_at) {
+  admitted admit(std::uint64_t id, const arrival& w) {
     admitted a;
-    int total = std::max(blocks_wanted, (fork_at + 127) / 128), shared = 0, idle_shared = 0;
-    if (total > blocks - 1 || slots < 2 || (fork_of != 0 && !live.contains(fork_of)))
+    int total = std::max(w.blocks, (w.fork_at + 127) / 128), shared = 0, idle_shared = 0;
+    const int whole_prompt = w.rows > 0 ? (w.prompt + 127) / 128 : 0;
+    if (total > blocks - 1 || whole_prompt > blocks - 1 || slots < 2 || (w.fork_of != 0 && !live.contains(w.fork_of)))
       return a.outcome = fit::never, a;
     if (free_slots() == 0 && oldest_snapshot() < 0)
       return a;
     sequence s;
-    s.end = salt;
+    s.end = w.salt;
     s.since = turn;
     content hit = -1;
-    if (fork_of != 0) {
-      const sequence& parent = live[fork_of];
+    if (w.fork_of != 0) {
+      const sequence& parent = live[w.fork_of];
       if (parent.since == turn)
         return a;
-      shared = fork_at / 128;
+      shared = w.fork_at / 128;
       s.table.assign(parent.table.begin(), parent.table.begin() + shared);
       s.published = std::min(parent.published, shared);
       s.end = parent.end;
       while (tree.contains(s.end) && tree[s.end].depth > s.published)
         s.end = tree[s.end].parent;
     } else {
-      for (std::size_t i = 0; i < contents.size() && tree.contains(contents[i]); ++i)
-        if (tree[contents[i]].snapshot != 0) {
+      for (std::size_t i = 0; i < w.contents.size() && tree.contains(w.contents[i]); ++i)
+        if (tree[w.contents[i]].snapshot != 0) {
           shared = static_cast<int>(i) + 1;
-          hit = contents[i];
+          hit = w.contents[i];
         }
       total = std::max(total, shared);
       for (int i = 0; i < shared; ++i) {
-        idle_shared += idle(tree[contents[static_cast<std::size_t>(i)]]) ? 1 : 0;
-        s.table.push_back(tree[contents[static_cast<std::size_t>(i)]].block);
+        idle_shared += idle(tree[w.contents[static_cast<std::size_t>(i)]]) ? 1 : 0;
+        s.table.push_back(tree[w.contents[static_cast<std::size_t>(i)]].block);
       }
       s.published = shared;
-      s.end = shared > 0 ? hit : salt;
+      s.end = shared > 0 ? hit : w.salt;
     }
-    if (total - shared > free_blocks() + idle_blocks() - idle_shared)
+    const int computed = w.fork_of != 0 ? w.fork_at : 128 * shared;
+    if (w.rows > 0)
+      total = std::max(total, (std::min(computed + w.rows, w.prompt) + 127) / 128);
+    if (std::max(total, whole_prompt) - shared + w.room > free_blocks() + idle_blocks() - idle_shared)
       return a;
     const bool slot_free = free_slots() > 0;
     live[id] = s;
-    if (fork_of == 0)
+    if (w.fork_of == 0)
       ++stamp;
-    for (int i = 0; i < shared && fork_of == 0; ++i)
-      tree[contents[static_cast<std::size_t>(i)]].used = stamp;
+    for (int i = 0; i < shared && w.fork_of == 0; ++i)
+      tree[w.contents[static_cast<std::size_t>(i)]].used = stamp;
     if (hit >= 0) {
       tree[hit].snapshot_used = stamp;
       a.restores = true;
@@ -268,10 +278,17 @@ struct model {
     if (hit >= 0)
       tree[hit].restored_in = turn;
     a.outcome = fit::ok;
-    a.computed = fork_of != 0 ? fork_at : 128 * shared;
+    a.computed = computed;
     a.blocks = total;
-    a.copies = fork_at % 128 != 0;
-    a.restores = a.restores || (fork_of != 0 && fork_at > 0);
+    a.copies = w.fork_at % 128 != 0;
+    a.restores = a.restores || (w.fork_of != 0 && w.fork_at > 0);
+    // The first multiple of the interval behind what is computed, or the last multiple of 128 before the prompt's end.
+    for (int at = 128; w.interval >= 0 && at < w.prompt && a.keeps_at == 0; at += 128)
+      if (at > computed && (at + 128 >= w.prompt || (w.interval > 0 && at % w.interval == 0)))
+        a.keeps_at = at;
+    if (a.keeps_at > computed + w.rows)
+      a.keeps_at = 0;
+    a.keeps = a.keeps_at > 0 && snapshot(id, a.keeps_at, false);
     return a;
   }
 };
@@ -288,6 +305,8 @@ struct request {
   content salt = 0;
   tokens ids; // all that it will ever compute
   std::int32_t computed = 0, published = 0;
+  std::int32_t keep_at = 0; // a snapshot that a later step fills
+  slot_id keep;
   int preempted = 0;
 };
 
@@ -387,7 +406,8 @@ private:
     }
     for (auto& [id, r] : running_) {
       const std::int32_t next = (r.computed / 128 + 1) * 128;
-      if (next <= std::min<std::int32_t>(128 * static_cast<std::int32_t>(model_.live[id].table.size()),
+      if (r.keep_at == 0 &&
+          next <= std::min<std::int32_t>(128 * static_cast<std::int32_t>(model_.live[id].table.size()),
                                          static_cast<std::int32_t>(r.ids.size())) &&
           pick(3) == 0)
         plan_snapshot(id, next);
@@ -441,20 +461,34 @@ private:
       const std::int32_t limit = fork_of != 0   ? 0
                                  : pick(4) == 0 ? pick(static_cast<int>(size))
                                                 : static_cast<int>(size) - 1;
-      const std::int32_t blocks = pick(40) == 0 ? 60 : 1 + pick(blocks_for(size));
+      model::arrival w{.salt = e.what.salt,
+                       .contents = {},
+                       .prompt = static_cast<int>(size),
+                       .fork_of = fork_of,
+                       .fork_at = e.fork_at};
+      if (pick(2) == 0) {
+        w.blocks = pick(40) == 0 ? 60 : 1 + pick(blocks_for(size));
+      } else {
+        w.rows = 1 + pick(400);
+        w.room = pick(3) == 0 ? pick(6) : 0;
+        w.interval = 128 * (pick(4) - 1);
+        w.interval = std::max(w.interval, -1);
+      }
       static const char* const salts[] = {"", "first", "second"};
       want_.admit.push_back({.id = sequence_id{e.id},
                              .prompt = std::make_shared<const tokens>(e.what.ids),
                              .salt = std::make_shared<const std::string>(salts[e.what.salt]),
                              .hit_limit = limit,
-                             .blocks = blocks,
+                             .blocks = w.blocks,
+                             .rows = w.rows,
+                             .room = w.room,
+                             .snapshot_interval = w.interval,
                              .fork_of = sequence_id{fork_of},
                              .fork_at = e.fork_at});
-      std::vector<content> contents;
       for (std::int32_t b = 1; b <= limit / 128; ++b)
-        contents.push_back(prefix_of(e.what, b));
+        w.contents.push_back(prefix_of(e.what, b));
       if (entering_.empty() || entering_.back().expected.outcome == fit::ok)
-        e.expected = model_.admit(e.id, e.what.salt, contents, blocks, fork_of, e.fork_at);
+        e.expected = model_.admit(e.id, w);
       entering_.push_back(std::move(e));
     }
   }
@@ -483,6 +517,8 @@ private:
       BOOST_REQUIRE_EQUAL(a.count, e.expected.blocks);
       BOOST_REQUIRE_EQUAL(a.restore_from.value != 0, e.expected.restores);
       BOOST_REQUIRE_EQUAL(a.copy_from.value != 0, e.expected.copies);
+      BOOST_REQUIRE_EQUAL(a.snapshot.value != 0, e.expected.keeps);
+      BOOST_REQUIRE_EQUAL(a.snapshot_at, e.expected.keeps_at);
       const auto table = cache_.table(sequence_id{e.id});
       BOOST_REQUIRE(std::equal(table.begin(), table.end(), got_.blocks.begin() + a.first));
       if (e.fork_at > 0)
@@ -500,6 +536,8 @@ private:
       }
       slot_of_[e.id] = a.slot;
       e.what.computed = a.computed;
+      e.what.keep = a.snapshot;
+      e.what.keep_at = a.snapshot.value != 0 ? a.snapshot_at : 0;
       e.what.published = model_.live[e.id].published;
       running_[e.id] = e.what;
     }
@@ -514,6 +552,10 @@ private:
                                                       static_cast<std::int32_t>(r.ids.size()));
       std::int32_t to = r.computed + (end > r.computed ? pick(end - r.computed + 1) : 0);
       slot_id keep;
+      if (r.keep_at > 0 && to >= r.keep_at) {
+        to = std::exchange(r.keep_at, 0);
+        keep = r.keep;
+      }
       for (std::size_t i = 0; i < want_.snapshots.size(); ++i)
         if (want_.snapshots[i].id.value == id && got_.snapshots[i].value != 0) {
           to = want_.snapshots[i].at;

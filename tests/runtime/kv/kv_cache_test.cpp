@@ -358,18 +358,37 @@ BOOST_AUTO_TEST_CASE(a_rolling_snapshot_replaces_its_predecessor_once_it_can_be_
   BOOST_TEST(t.cache.statistics().snapshots_refused == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(a_snapshot_may_be_wanted_with_the_admission) {
+BOOST_AUTO_TEST_CASE(an_admission_by_rows_gets_its_first_snapshot) {
   cache_under_test t(20);
-  const tokens all = text(256);
-  t.ask(1, 2, all);
-  t.want.snapshots = {{sequence_id{1}, 128, false}};
-  BOOST_TEST(t.run().snapshots[0].value != 0);
-  BOOST_TEST((t.got.snapshots[0] != t.got.admit[0].slot));
-  t.publish(1, all, 0, 2);
-  BOOST_TEST(t.hit(all, 256) == 128);
-  t.ask(2, 99, all);
-  t.want.snapshots = {{sequence_id{2}, 128, false}};
-  BOOST_TEST(t.run().snapshots[0].value == 0); // not admitted
+  const tokens all = text(700);
+  const auto ask = [&](std::uint64_t id, std::int32_t rows, std::int32_t interval, std::int32_t room = 0) {
+    t.ask(id, 0, all, 640);
+    t.want.admit.back().rows = rows;
+    t.want.admit.back().room = room;
+    t.want.admit.back().snapshot_interval = interval;
+    return t.run().admit.front();
+  };
+  kv_got::admitted a = ask(1, 300, 256);
+  BOOST_TEST(a.count == 3);
+  BOOST_TEST(a.snapshot_at == 256);
+  BOOST_TEST(a.snapshot.value != 0);
+  BOOST_TEST((a.snapshot != a.slot));
+  t.grow(1, 6);
+  BOOST_TEST(t.snapshot(1, 640).value != 0);
+  t.publish(1, all, 0, 5);
+  t.release(1);
+  a = ask(2, 60, 0); // behind the hit nothing is kept
+  BOOST_TEST(a.computed == 640);
+  BOOST_TEST(a.count == 6);
+  BOOST_TEST(a.snapshot_at == 0);
+  t.release(2);
+  a = ask(3, 1000, -1, 14); // 5 shared, 1 new, 14 of 19 left
+  BOOST_TEST((a.outcome == fit::later));
+  BOOST_TEST((ask(3, 1000, -1, 13).outcome == fit::ok));
+  cache_under_test small(6); // the whole prompt must fit, however few rows come first
+  small.ask(1, 0, all);
+  small.want.admit.back().rows = 10;
+  BOOST_TEST((small.run().admit.front().outcome == fit::never));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
