@@ -137,17 +137,23 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
   return o;
 }
 
-std::vector<outcome> run_group(const std::string& name, int ranks, roundings rounding,
+// One rank on each of the devices.
+std::vector<outcome> run_group(const std::vector<std::string>& names, roundings rounding,
                                const std::vector<hand_step>& steps) {
+  const auto ranks = static_cast<int>(names.size());
   const auto meeting = std::make_shared<context_meeting>(ranks);
   std::vector<std::unique_ptr<device>> devices;
   std::vector<std::unique_ptr<context_exchange>> groups;
+  std::map<std::string, std::shared_ptr<const model_weights>> weights;
   for (int rank = 0; rank < ranks; ++rank) {
+    const std::string& name = names[static_cast<std::size_t>(rank)];
     devices.push_back(make_device(name, {.threads = 1, .cores = {}}));
     groups.push_back(std::make_unique<context_exchange>(meeting, rank, 60s));
+    auto& w = weights[name];
+    if (!w)
+      w = load_weights(tiny_checkpoint(), *devices.back(), {.experts = true, .max_positions = 1024 + 8},
+                       tiny_token_map());
   }
-  const auto weights =
-      load_weights(tiny_checkpoint(), *devices[0], {.experts = true, .max_positions = 1024 + 8}, tiny_token_map());
   std::vector<outcome> out(static_cast<std::size_t>(ranks));
   std::vector<std::string> failures(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -155,7 +161,7 @@ std::vector<outcome> run_group(const std::string& name, int ranks, roundings rou
     threads.emplace_back([&, rank] {
       const auto r = static_cast<std::size_t>(rank);
       try {
-        out[r] = run_rank(*devices[r], weights, rounding, ranks > 1 ? groups[r].get() : nullptr, steps);
+        out[r] = run_rank(*devices[r], weights.at(names[r]), rounding, ranks > 1 ? groups[r].get() : nullptr, steps);
       } catch (const std::exception& e) {
         failures[r] = e.what();
         groups[r]->abandon(e.what());
@@ -172,15 +178,19 @@ template <class T> bool same_bytes(const std::vector<T>& a, const std::vector<T>
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-void compare(const std::string& name, roundings rounding, const std::vector<int>& sizes,
+// Groups of these sizes, spread over the devices, against one rank on the first.
+void compare(const std::vector<std::string>& devices, roundings rounding, const std::vector<int>& sizes,
              const std::vector<hand_step>& steps) {
-  const outcome alone = run_group(name, 1, rounding, steps)[0];
+  const outcome alone = run_group({devices[0]}, rounding, steps)[0];
   for (const int ranks : sizes) {
-    const auto group = run_group(name, ranks, rounding, steps);
+    std::vector<std::string> names;
+    for (int rank = 0; rank < ranks; ++rank)
+      names.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);
+    const auto group = run_group(names, rounding, steps);
     std::vector<std::uint64_t> counts(alone.counts.size());
     for (std::size_t rank = 0; rank < group.size(); ++rank) {
       const auto& o = group[rank];
-      BOOST_TEST_CONTEXT(name << ", rank " << rank << " of " << ranks) {
+      BOOST_TEST_CONTEXT(names[rank] << ", rank " << rank << " of " << ranks) {
         BOOST_TEST(o.shared > 0);
         BOOST_REQUIRE_EQUAL(o.logits.size(), alone.logits.size());
         for (std::size_t s = 0; s < o.logits.size(); ++s)
@@ -202,16 +212,29 @@ BOOST_AUTO_TEST_SUITE(context_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_give_the_bits_of_one_rank) {
   const int vocab = tiny_checkpoint()->config().vocab_size;
-  compare("cpu", roundings::serving, {2, 4}, program(1, vocab, {700, 1, 129, 64, 258}));
-  compare("cpu", roundings::serving, {2, 3}, program(2, vocab, {333, 131, 127}));
-  compare("cpu", roundings::off, {2}, program(3, vocab, {150, 301}));
-  compare("reference", roundings::serving, {2}, program(4, vocab, {90}));
+  compare({"cpu"}, roundings::serving, {2, 4}, program(1, vocab, {700, 1, 129, 64, 258}));
+  compare({"cpu"}, roundings::serving, {2, 3}, program(2, vocab, {333, 131, 127}));
+  compare({"cpu"}, roundings::off, {2}, program(3, vocab, {150, 301}));
+  compare({"reference", "cpu"}, roundings::serving, {2}, program(4, vocab, {90}));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_on_a_gpu_give_the_bits_of_one_rank) {
   if (gpu())
-    compare("cuda-reference", roundings::serving, {2, 4},
+    compare({"cuda-reference"}, roundings::serving, {2, 4},
             program(5, tiny_checkpoint()->config().vocab_size, {700, 1, 129, 64, 258}));
+}
+
+BOOST_AUTO_TEST_CASE(ranks_on_two_gpus_give_the_bits_of_one_rank) {
+  if (!gpu())
+    return;
+  try {
+    (void)make_device("cuda-reference:1", {});
+  } catch (const config_error& e) {
+    BOOST_TEST_MESSAGE("skipped: " << e.what());
+    return;
+  }
+  compare({"cuda-reference:0", "cuda-reference:1"}, roundings::serving, {2, 4},
+          program(6, tiny_checkpoint()->config().vocab_size, {700, 1, 129, 64, 258}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
