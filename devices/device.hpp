@@ -67,6 +67,7 @@ public:
 class op_table {
 public:
   virtual ~op_table() = default;
+  virtual void resolve_tokens(stream&, const resolve_tokens_args&) = 0;
   virtual void embed(stream&, const embed_args&) = 0;
   virtual void engram_rows(stream&, const engram_rows_args&) = 0;
   virtual void gather(stream&, const gather_args&) = 0;
@@ -115,6 +116,8 @@ public:
   virtual std::shared_ptr<const row_table> pack_table(const weight_source&) = 0;
   virtual std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source>) = 0;
   virtual op_table& ops() = 0;
+  // Whether streams record graphs: end_capture gives one.
+  virtual bool records() const = 0;
 };
 
 struct device_options {

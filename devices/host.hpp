@@ -41,6 +41,7 @@ class host_device : public device {
 public:
   std::string numerics_id() const override { return "cpu-1"; }
   device_memory memory() const override { return host_memory(); }
+  bool records() const override { return false; }
   buffer allocate(std::size_t bytes, const std::string& what) override;
   std::unique_ptr<stream> make_stream() override;
   std::shared_ptr<const row_table> pack_table(const weight_source& s) override; // a reference::host_table

@@ -3,6 +3,7 @@
 // The order of every sum is fixed by docs/numerics.md and depends on the row alone, never on the number of rows.
 #pragma once
 #include "runtime/base/dev_ptr.hpp"
+#include "runtime/base/ids.hpp"
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -79,6 +80,13 @@ struct row_map {
   dev_ptr<const std::int32_t> slot;        // [sequences] state slot
   dev_ptr<const std::int32_t> block_table; // [sequences, block_stride] KV block of position / 128
   std::int32_t block_stride = 0;
+};
+
+// ids[i] = drawn[state slot of row i] where ids[i] is token_in_flight; the others stay.
+struct resolve_tokens_args {
+  row_map map;
+  dev_ptr<const std::int32_t> drawn; // [state slots] written by sample_rows
+  dev_ptr<std::int32_t> ids;         // [rows], updated
 };
 
 // out[i, s, :] = table[ids[i], :] for every stream s < streams.
@@ -220,7 +228,8 @@ struct block_store_args {
 };
 
 // Compressor of ratio 2: out[b] = sum over the block's two tokens of k_t * softmax over those tokens of g_t, per channel.
-// The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the ring.
+// The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the ring. A block
+// whose last_row is -1 is left out: its part of `out` stays as it is.
 struct compress_args {
   row_map map;                          // of the key rows
   dev_ptr<const float> kg;              // [key rows, 2*dim]: k, then g
@@ -285,14 +294,17 @@ struct attention_args {
 };
 
 // s = sqrt(softplus(logit)); the k experts of largest s + bias, ties to the smaller index, best first;
-// weight = s / (sum of the selected s in that order + 1e-20) * scale.
+// weight = s / (sum of the selected s in that order + 1e-20) * scale. Rows from *live on are placeholders: their experts
+// are -1, their weights 0.
 struct route_args {
   dev_ptr<const float> logits; // [rows, experts]
   dev_ptr<const float> bias;   // [experts]
   std::int32_t rows = 0, experts = 0, k = 0;
   float scale = 1;
-  dev_ptr<std::int32_t> expert; // [rows, k]
-  dev_ptr<float> weight;        // [rows, k]
+  dev_ptr<std::int32_t> expert;    // [rows, k]
+  dev_ptr<float> weight;           // [rows, k]
+  dev_ptr<const std::int32_t> live; // [1] or null: all rows
+  dev_ptr<std::uint32_t> counts;   // [experts] or null: grows by the rows routed to each expert
 };
 
 // out = silu(min(gate, limit)) * clamp(up, -limit, limit).
@@ -304,12 +316,12 @@ struct swiglu_args {
 };
 
 // y[i, j] = w2( (silu(min(w1 x_i, limit)) * clamp(w3 x_i, +-limit)) * weight[i, j] ) of expert[i, j], for every (i, j)
-// whose expert has a slot here; the others are left untouched. w2's input is rounded onto fp8_ue8m0_32 when round_inner.
+// whose expert has a slot here; the others, and those of expert -1, are left untouched. w2's input is rounded onto fp8_ue8m0_32 when round_inner.
 struct experts_args {
   const expert_set* set = nullptr;
   dev_ptr<const std::int32_t> slot_of; // [experts] logical expert -> local slot, -1 = not here
   dev_ptr<const float> x;              // [rows, H], already rounded where the roundings ask for it
-  dev_ptr<const std::int32_t> expert;  // [rows, k]
+  dev_ptr<const std::int32_t> expert;  // [rows, k], -1 = nobody's
   dev_ptr<const float> weight;         // [rows, k]
   std::int32_t rows = 0, k = 0;
   float limit = 0;
@@ -358,6 +370,7 @@ struct sample_row_params {
   std::int32_t first_bias = 0, biases = 0;
   std::int32_t first_suppressed = 0, suppressed = 0;
   std::int32_t mask = -1;     // row of masks; -1: everything is allowed
+  std::int32_t slot = -1;     // place of `drawn` that takes the token; -1 = none
   std::uint8_t logprob = 1;   // log-probability of the token wanted
   std::uint8_t processed = 0; // log-probabilities of what was drawn from, not of the model's own row
 };
@@ -377,6 +390,7 @@ struct sample_rows_args {
   dev_ptr<float> logprob;                      // [rows], 0 when not wanted
   dev_ptr<std::pair<std::int32_t, float>> top; // [rows, max_top] id, log-probability; [-1, -9999] behind the last
   dev_ptr<std::int32_t> status;                // [rows] a sample_status, 0 = ok
+  dev_ptr<std::int32_t> drawn; // [state slots] or null: newest token of each, 0 (an id like any other) where status is not 0
 };
 
 } // namespace troupe

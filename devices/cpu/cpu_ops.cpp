@@ -4,6 +4,7 @@
 #include "kernels/cpu/records.hpp"
 #include "kernels/cpu/rows.hpp"
 #include "kernels/cpu/select.hpp"
+#include "kernels/plain/moe.hpp"
 #include "kernels/reference/cache.hpp"
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
@@ -70,6 +71,9 @@ int cpu_ops::chunks_for(std::int64_t units, double unit_ns) const {
   return static_cast<int>(std::min(chunks, units));
 }
 
+void cpu_ops::resolve_tokens(stream&, const resolve_tokens_args& a) {
+  reference::resolve_tokens(a, 0, a.map.rows);
+}
 void cpu_ops::embed(stream&, const embed_args& a) {
   own<reference::host_table>(a.table, "embed: the table was not packed by this device");
   rows(a.rows, 1.0 * static_cast<double>(a.table->cols), [&](int b, int e, int) { reference::embed(a, b, e); });
@@ -205,6 +209,7 @@ void cpu_ops::route(stream& s, const route_args& a) {
   expect(a.k <= a.experts, "route: more experts per token than experts");
   const worker_scratch scratch(s, pool_.threads(), reference::route_scratch(a));
   rows(a.rows, 5.0 * a.experts, [&](int b, int e, int worker) { cpu::route(a, b, e, scratch.of(worker)); });
+  reference::count_routed(a);
 }
 void cpu_ops::swiglu(stream&, const swiglu_args& a) {
   rows(a.rows, 1.0 * a.cols, [&](int b, int e, int) { cpu::swiglu(a, b, e); });
@@ -217,7 +222,7 @@ void cpu_ops::experts(stream& s, const experts_args& a) {
   auto& r = own(s).routed;
   // counting sort of the routed rows by slot
   r.next.assign(static_cast<std::size_t>(set.slots) + 1, 0);
-  const auto slot_at = [&](std::int64_t i) { return a.slot_of.raw()[a.expert.raw()[i]]; };
+  const auto slot_at = [&](std::int64_t i) { return plain::expert_slot(a, i); };
   for (std::int64_t i = 0; i < entries; ++i)
     if (const std::int32_t slot = slot_at(i); slot >= 0)
       ++r.next[static_cast<std::size_t>(slot) + 1];

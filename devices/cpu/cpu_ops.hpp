@@ -33,6 +33,7 @@ private:
 class cpu_ops : public op_table {
 public:
   explicit cpu_ops(thread_pool& pool) : pool_(pool) {}
+  void resolve_tokens(stream&, const resolve_tokens_args&) override;
   void embed(stream&, const embed_args&) override;
   void engram_rows(stream&, const engram_rows_args&) override;
   void gather(stream&, const gather_args&) override;

@@ -143,6 +143,7 @@ public:
   }
 
   op_table& ops() override { return ops_; }
+  bool records() const override { return true; }
 
 private:
   std::unique_ptr<gpu_weight> pack_one(const weight_source& s) {

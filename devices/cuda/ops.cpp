@@ -37,6 +37,9 @@ bool whole_blocks(kv_format f, std::int64_t dim) {
 
 } // namespace
 
+void gpu_ops::resolve_tokens(stream& s, const resolve_tokens_args& a) {
+  cuda::resolve_tokens(on(s), a);
+}
 void gpu_ops::embed(stream& s, const embed_args& a) {
   cuda::embed(on(s), own<gpu_table>(a.table, "embed: the table was not packed by this device").view, a);
 }

@@ -26,6 +26,7 @@ struct gpu_expert_set : expert_set {
 
 class gpu_ops : public op_table {
 public:
+  void resolve_tokens(stream&, const resolve_tokens_args&) override;
   void embed(stream&, const embed_args&) override;
   void engram_rows(stream&, const engram_rows_args&) override;
   void gather(stream&, const gather_args&) override;

@@ -30,6 +30,7 @@ host_stream& own(stream& s) {
 
 class reference_ops : public op_table {
 public:
+  void resolve_tokens(stream&, const resolve_tokens_args& a) override { reference::resolve_tokens(a, 0, a.map.rows); }
   void embed(stream&, const embed_args& a) override {
     expect_own<reference::host_table>(a.table, "embed: the table was not packed by this device");
     reference::embed(a, 0, a.rows);
@@ -92,6 +93,7 @@ public:
   void route(stream& s, const route_args& a) override {
     expect(a.k <= a.experts, "route: more experts per token than experts");
     reference::route(a, 0, a.rows, own(s).scratch(reference::route_scratch(a)));
+    reference::count_routed(a);
   }
   void swiglu(stream&, const swiglu_args& a) override { reference::swiglu(a, 0, a.rows); }
   void experts(stream& s, const experts_args& a) override {

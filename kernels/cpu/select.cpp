@@ -1,6 +1,8 @@
 #include "kernels/cpu/select.hpp"
 
 #include "kernels/cpu/rows.hpp"
+#include "kernels/plain/moe.hpp"
+#include "kernels/reference/alone.hpp"
 #include "kernels/reference/index.hpp"
 #include "runtime/base/number_formats.hpp"
 #include <algorithm>
@@ -120,6 +122,9 @@ void select(const select_args& a, int begin, int end, std::span<std::uint32_t> s
 void route(const route_args& a, int begin, int end, std::span<float> scratch) {
   float *s = scratch.data(), *biased = s + a.experts;
   for (int i = begin; i < end; ++i) {
+    reference::alone t;
+    if (plain::route_nowhere(t, a, i))
+      continue;
     std::int32_t* expert = a.expert.raw() + std::int64_t{i} * a.k;
     float* weight = a.weight.raw() + std::int64_t{i} * a.k;
     expert_scores(a.logits.raw() + std::int64_t{i} * a.experts, a.experts, s);

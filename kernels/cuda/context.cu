@@ -104,6 +104,12 @@ __global__ void route_kernel(const route_args a) {
   __shared__ block_team::cells cells;
   block_team t(cells);
   plain::route_row(t, a, blockIdx.x, shared);
+  if (!a.counts)
+    return;
+  t.sync();
+  for (int j = t.rank(); j < a.k; j += t.size())
+    if (const std::int32_t expert = a.expert.raw()[std::int64_t{blockIdx.x} * a.k + j]; expert >= 0)
+      atomicAdd(a.counts.raw() + expert, 1u); // whole numbers: the order does not matter
 }
 
 // Lets a kernel take more shared memory than every block may by default.

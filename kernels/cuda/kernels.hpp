@@ -9,6 +9,7 @@
 namespace troupe::cuda {
 
 // rows.cu
+void resolve_tokens(const launch& l, const resolve_tokens_args& a);
 void embed(const launch& l, const plain::stored_view& table, const embed_args& a);
 void gather(const launch& l, const plain::stored_view& table, const gather_args& a);
 void copy_rows(const launch& l, const copy_rows_args& a);

@@ -46,16 +46,11 @@ template <weight_format F> __global__ void unpack_kernel(const plain::stored_vie
     to[at] = plain::stored_value<F>(from, at % from.rows, at / from.rows);
 }
 
-// Place of the expert of (row, choice) pair `at`; -1 when it lives elsewhere.
-__device__ std::int32_t slot_of(const experts_args& a, std::int64_t at) {
-  return a.slot_of.raw()[a.expert.raw()[at]];
-}
-
 // scratch[at]: gate[inner], up[inner].
 __global__ void expert_in_kernel(const experts_args a, const expert_weights* set, std::int32_t slots,
                                  std::int64_t hidden, std::int64_t inner, float* scratch, std::uint32_t* fault_word) {
   const std::int64_t at = blockIdx.x, o = std::int64_t{blockIdx.y} * threads + threadIdx.x;
-  const std::int32_t slot = slot_of(a, at);
+  const std::int32_t slot = plain::expert_slot(a, at);
   if (slot >= slots)
     report(fault_word, fault::expert_slot);
   if (slot < 0 || slot >= slots || o >= inner)
@@ -69,7 +64,7 @@ __global__ void expert_in_kernel(const experts_args a, const expert_weights* set
 }
 __global__ void expert_inner_kernel(const experts_args a, std::int32_t slots, std::int64_t inner, float* scratch) {
   const std::int64_t at = blockIdx.x;
-  const std::int32_t slot = slot_of(a, at);
+  const std::int32_t slot = plain::expert_slot(a, at);
   if (slot < 0 || slot >= slots)
     return;
   __shared__ block_team::cells cells;
@@ -80,7 +75,7 @@ __global__ void expert_inner_kernel(const experts_args a, std::int32_t slots, st
 __global__ void expert_out_kernel(const experts_args a, const expert_weights* set, std::int32_t slots,
                                   std::int64_t hidden, std::int64_t inner, const float* scratch) {
   const std::int64_t at = blockIdx.x, o = std::int64_t{blockIdx.y} * threads + threadIdx.x;
-  const std::int32_t slot = slot_of(a, at);
+  const std::int32_t slot = plain::expert_slot(a, at);
   if (slot < 0 || slot >= slots || o >= hidden)
     return;
   float acc[1];

@@ -193,15 +193,11 @@ __global__ void sample_kernel(const sample_rows_args a, std::byte* scratch, std:
     const bool bad = v.forced >= a.vocab;
     if (bad && t.rank() == 0)
       report(fault_word, fault::forced_token);
-    sample_result r;
+    sample_result r; // no token
     if (!bad)
       r = plain::sample_row(steps, v, top);
-    if (t.rank() == 0) {
-      const bool ok = !bad && r.status == sample_status::ok;
-      a.token.raw()[i] = ok ? r.token : -1;
-      a.logprob.raw()[i] = ok ? r.logprob : 0.0f;
-      a.status.raw()[i] = static_cast<std::int32_t>(r.status);
-    }
+    if (t.rank() == 0)
+      plain::put_sample(a, i, r);
     t.sync();
   }
 }

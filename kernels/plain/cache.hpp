@@ -43,7 +43,10 @@ template <class Team> TROUPE_PLAIN void block_store_row(Team& t, const block_sto
 }
 
 template <class Team> TROUPE_PLAIN void compress_block(Team& t, const compress_args& a, std::int64_t b) {
-  const std::int32_t row = a.last_row.raw()[b], s = a.map.sequence.raw()[row];
+  const std::int32_t row = a.last_row.raw()[b];
+  if (row < 0)
+    return;
+  const std::int32_t s = a.map.sequence.raw()[row];
   const float* second = a.kg.raw() + std::int64_t{row} * 2 * a.dim;
   const float* first = row > a.map.first_row.raw()[s]
                            ? second - 2 * a.dim

@@ -5,8 +5,21 @@
 
 namespace troupe::plain {
 
+// A row behind the live ones goes to no expert; true if row i is one.
+template <class Team> TROUPE_PLAIN bool route_nowhere(Team& t, const route_args& a, std::int64_t i) {
+  if (!a.live || i < *a.live.raw())
+    return false;
+  for (int j = t.rank(); j < a.k; j += t.size()) {
+    a.expert.raw()[i * a.k + j] = -1;
+    a.weight.raw()[i * a.k + j] = 0;
+  }
+  return true;
+}
+
 // scratch: 2 * experts floats of this row's own. k <= experts.
 template <class Team> TROUPE_PLAIN void route_row(Team& t, const route_args& a, std::int64_t i, float* scratch) {
+  if (route_nowhere(t, a, i))
+    return;
   float *s = scratch, *biased = s + a.experts;
   const float *logits = a.logits.raw() + i * a.experts, *bias = a.bias.raw();
   std::int32_t* expert = a.expert.raw() + i * a.k;
@@ -35,6 +48,12 @@ template <class Team> TROUPE_PLAIN void route_row(Team& t, const route_args& a, 
     sum = sum + s[expert[j]];
   for (int j = t.rank(); j < a.k; j += t.size())
     weight[j] = s[expert[j]] / (sum + 1e-20f) * a.scale;
+}
+
+// Place of the expert of (row, choice) pair `at`; -1 when it lives elsewhere or is nobody's.
+TROUPE_PLAIN std::int32_t expert_slot(const experts_args& a, std::int64_t at) {
+  const std::int32_t expert = a.expert.raw()[at];
+  return expert < 0 ? -1 : a.slot_of.raw()[expert];
 }
 
 // silu(min(gate, limit)) * clamp(up, -limit, limit); no clamping with limit <= 0.

@@ -75,6 +75,16 @@ TROUPE_PLAIN sample_view sample_view_of(const sample_rows_args& a, std::int64_t 
   return v;
 }
 
+// What row i of a call leaves behind; r.token is -1 when nothing was drawn.
+TROUPE_PLAIN void put_sample(const sample_rows_args& a, std::int64_t i, const sample_result& r) {
+  const bool ok = r.status == sample_status::ok && r.token >= 0;
+  a.token.raw()[i] = ok ? r.token : -1;
+  a.logprob.raw()[i] = ok ? r.logprob : 0.0f;
+  a.status.raw()[i] = static_cast<std::int32_t>(r.status);
+  if (const std::int32_t slot = a.params.raw()[i].slot; a.drawn && slot >= 0)
+    a.drawn.raw()[slot] = ok ? r.token : 0; // another step may read it: then it must be an id
+}
+
 struct row_extent {
   float max = 0;         // -inf for a row without a number
   bool unusable = false; // a NaN or +inf somewhere

@@ -13,6 +13,14 @@ void route(const route_args& a, int begin, int end, std::span<float> scratch) {
     plain::route_row(t, a, i, scratch.data());
 }
 
+void count_routed(const route_args& a) {
+  if (!a.counts)
+    return;
+  for (std::int64_t at = 0; at < std::int64_t{a.rows} * a.k; ++at)
+    if (const std::int32_t expert = a.expert.raw()[at]; expert >= 0)
+      ++a.counts.raw()[expert];
+}
+
 TROUPE_FMA_CLONES
 void swiglu_row(const float* gate, const float* up, std::int64_t n, float limit, float* out) {
   for (std::int64_t c = 0; c < n; ++c)
@@ -33,7 +41,7 @@ void experts(const experts_args& a, int begin, int end, std::span<float> scratch
   float *gate = scratch.data(), *up = gate + inner;
   alone t;
   for (std::int64_t at = std::int64_t{begin} * a.k; at < std::int64_t{end} * a.k; ++at) {
-    const std::int32_t slot = a.slot_of.raw()[a.expert.raw()[at]];
+    const std::int32_t slot = plain::expert_slot(a, at);
     if (slot < 0)
       continue;
     const reference_expert& e = set.experts[static_cast<std::size_t>(slot)];

@@ -10,6 +10,7 @@ constexpr std::size_t route_scratch(const route_args& a) {
   return 2 * static_cast<std::size_t>(a.experts);
 } // floats
 void route(const route_args& a, int begin, int end, std::span<float> scratch); // k <= experts
+void count_routed(const route_args& a);                                        // after route of all rows
 
 void swiglu(const swiglu_args& a, int begin, int end);
 // out[c] = silu(min(gate[c], limit)) * clamp(up[c], -limit, limit); no clamping with limit <= 0. out may be gate.

@@ -31,10 +31,7 @@ void sample_rows(const sample_rows_args& a, int begin, int end, sample_scratch& 
                         static_cast<std::size_t>(std::max(a.max_top, 0)));
     std::ranges::fill(top, std::pair<std::int32_t, float>(-1, -9999.0f));
     const sample_result r = sample_row(row, scratch, top);
-    const bool ok = r.status == sample_status::ok;
-    a.token.raw()[i] = ok ? r.token : -1;
-    a.logprob.raw()[i] = ok ? r.logprob : 0.0f;
-    a.status.raw()[i] = static_cast<std::int32_t>(r.status);
+    plain::put_sample(a, i, r);
   }
 }
 

@@ -25,10 +25,6 @@ struct sequence_spec {
 
 enum class step_kind : std::uint8_t { prefill, decode };
 
-// Stands in step_plan::tokens for a token that an earlier step draws and the host does not know yet: the executor takes
-// it from the device, where that step left it under the sequence's state slot (engine.md §8).
-inline constexpr std::int32_t token_in_flight = -2;
-
 // Whole state slots and KV blocks that a step copies on the device.
 struct slot_copy {
   slot_id from, to;

@@ -94,6 +94,33 @@ BOOST_AUTO_TEST_CASE(rows_keep_their_own_parameters) {
   BOOST_TEST(o.top[13].second == -9999.0f);
 }
 
+// The newest token of every sequence stays on the device, under its state slot: drawn, forced, or an id that can be read
+// where nothing could be drawn.
+BOOST_AUTO_TEST_CASE(tokens_stay_on_the_device_by_slot) {
+  const auto d = make_device("reference", {});
+  arena m(*d);
+  std::vector<float> logits = {0, 9, 0, 0, 5, 0, 0, 0, 0, 0, 0, bits_float(0x7fc00000u)};
+  std::vector<sample_row_params> params(3);
+  params[0].temperature = 0;
+  params[0].slot = 4;
+  params[1].forced = 3;
+  params[1].slot = 1;
+  params[2].slot = 2;
+  sample_rows_args a;
+  a.logits = m.put(logits);
+  a.rows = 3;
+  a.vocab = 4;
+  a.params = m.put(params);
+  a.token = m.room<std::int32_t>(3);
+  a.status = m.room<std::int32_t>(3);
+  a.logprob = m.room<float>(3);
+  a.drawn = m.put(std::vector<std::int32_t>{50, 51, 52, 53, 54});
+  d->ops().sample_rows(*m.s, a);
+  const auto left = m.get(dev_ptr<const std::int32_t>(a.drawn), 5);
+  BOOST_TEST(left == (std::vector<std::int32_t>{50, 3, 0, 53, 1}), boost::test_tools::per_element());
+  BOOST_TEST(m.get(dev_ptr<const std::int32_t>(a.token), 3)[2] == -1);
+}
+
 BOOST_AUTO_TEST_CASE(bias_masks_and_lists_belong_to_their_row) {
   std::vector<sample_row_params> params(6);
   for (sample_row_params& p : params)

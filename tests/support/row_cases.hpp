@@ -210,6 +210,21 @@ template <class T> std::size_t size(T n) {
   return static_cast<std::size_t>(n);
 }
 
+inline row_bits resolve_tokens(device& d, std::uint64_t seed, std::span<const int> rows) {
+  arena m(d);
+  const made_map map = make_map(m, seed, rows, 8);
+  std::vector<std::int32_t> drawn = {-5}, ids; // slot 0 is nobody's
+  for (int r = 0; r < most_row_ids; ++r)
+    drawn.push_back(numbers(seed, 80, r).below(1 << 20));
+  for (const int r : rows)
+    ids.push_back(r % 3 == 0 ? numbers(seed, 81, r).below(1 << 20) : token_in_flight);
+  const auto there = m.put(ids);
+  d.ops().resolve_tokens(*m.s, {map.map, m.put(drawn), there});
+  row_bits o(rows.size());
+  add_words(m, o, there, 1);
+  return o;
+}
+
 inline row_bits embed(device& d, std::uint64_t seed, std::span<const int> rows) {
   arena m(d);
   numbers n(seed, 1);
@@ -459,7 +474,7 @@ inline row_bits compress(device& d, std::uint64_t seed, std::span<const int> row
   const ring_view ring = make_ring(m, kv_format::f32, 2 * dim, n.between(1, 5), n);
   std::vector<std::int32_t> last;
   for (int i = 0; i < count(rows); ++i)
-    last.push_back(i);
+    last.push_back(rows[size(i)] % 7 == 5 ? -1 : i); // left out: stays zero
   const auto out = m.room<float>(rows.size() * size(dim));
   d.ops().compress(*m.s,
                    {map.map, m.put(row_reals(seed, 39, rows, 2 * dim, 4)), ring, m.put(last), count(rows), dim, out});
@@ -613,7 +628,7 @@ inline row_bits route(device& d, std::uint64_t seed, std::span<const int> rows) 
     bias = n.reals(experts, 0.1f);
   const auto expert = m.room<std::int32_t>(rows.size() * size(k));
   const auto weight = m.room<float>(rows.size() * size(k));
-  d.ops().route(*m.s, {m.put(logits), m.put(bias), count(rows), experts, k, 1.5f, expert, weight});
+  d.ops().route(*m.s, {m.put(logits), m.put(bias), count(rows), experts, k, 1.5f, expert, weight, {}, {}});
   row_bits o(rows.size());
   add_words(m, o, expert, size(k));
   add_words(m, o, weight, size(k));
@@ -657,13 +672,13 @@ inline row_bits experts(device& d, std::uint64_t seed, std::span<const int> rows
   for (const int r : rows) {
     const int first = numbers(seed, 58, r).below(all);
     for (int j = 0; j < k; ++j)
-      chosen.push_back((first + j) % all);
+      chosen.push_back(r % 9 == 8 ? -1 : (first + j) % all); // row 8 is nobody's
   }
   const auto y = m.room<float>(rows.size() * size(k * hidden));
   d.ops().experts(*m.s, {set.get(), m.put(slot_of), m.put(row_reals(seed, 59, rows, hidden)), m.put(chosen),
                          m.put(row_reals(seed, 60, rows, k)), count(rows), k, 10.0f, n.below(2) == 0, y});
   row_bits o(rows.size());
-  add_words(m, o, y, size(k * hidden)); // absent experts leave zeros
+  add_words(m, o, y, size(k * hidden)); // absent experts and nobody's rows leave zeros
   return o;
 }
 
@@ -742,6 +757,7 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
       for (int w = 0; w < words; ++w)
         masks.push_back(row.bits() | 1u);
     }
+    p.slot = r % 4 == 3 ? -1 : r + 1;
     params.push_back(p);
   }
   bias.emplace_back(0, 0.0f); // no empty arrays
@@ -750,14 +766,18 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
   const std::vector<std::int32_t> blacklist = {1, vocab - 2};
   const auto token = m.room<std::int32_t>(rows.size()), status = m.room<std::int32_t>(rows.size());
   const auto logprob = m.room<float>(rows.size());
+  const auto drawn = m.put(std::vector<std::int32_t>(size(most_row_ids + 1), 7));
   const auto top = m.room<std::pair<std::int32_t, float>>(rows.size() * size(max_top));
   d.ops().sample_rows(*m.s, {m.put(logits), count(rows), vocab, m.put(params), m.put(bias), m.put(suppressed),
-                             m.put(blacklist), 2, m.put(masks), max_top, token, logprob, top, status});
+                             m.put(blacklist), 2, m.put(masks), max_top, token, logprob, top, status, drawn});
   row_bits o(rows.size());
   add_words(m, o, token, 1);
   add_words(m, o, status, 1);
   add_words(m, o, logprob, 1);
   add_words(m, o, top, size(max_top));
+  const auto left = m.get(dev_ptr<const std::int32_t>(drawn), size(most_row_ids + 1));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    o[i].push_back(static_cast<std::uint32_t>(left[size(rows[i] + 1)]));
   return o;
 }
 
@@ -765,6 +785,7 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
 
 inline std::span<const op_case> op_cases() {
   static constexpr op_case all[] = {
+      {"resolve_tokens", cases::resolve_tokens},
       {"embed", cases::embed},
       {"engram_rows", cases::engram_rows},
       {"gather", cases::gather},
