@@ -40,13 +40,13 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
   index_key = floats(c.index_head_dim, "index keys");
   index_q = floats(static_cast<std::int64_t>(c.index_n_heads) * c.index_head_dim, "index queries");
   index_a = floats(c.index_n_heads, "index weights");
-  scores_floats = std::max<std::int64_t>(score_tile_floats, o.max_model_len);
+  scores_floats = std::max<std::int64_t>(score_tile_floats, o.max_model_len + 15);
   scores = allocate(4 * scores_floats, "index scores");
   selected = floats(c.index_topk, "selection");
   candidates = floats(c.candidate_topk_blocks, "candidates");
   const int most_k = std::max(c.num_experts_per_tok, c.dspark_num_experts_per_tok);
   gate_logits = floats(std::max(c.n_routed_experts, c.dspark_n_routed_experts), "gate logits");
-  route_expert = floats(static_cast<std::int64_t>(c.num_hidden_layers + c.num_nextn_predict_layers) * most_k, "routes");
+  route_expert = floats(most_k, "routes");
   route_weight = floats(most_k, "routes");
   shared_gate = floats(static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size, "shared expert");
   shared_up = floats(static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size, "shared expert");
@@ -88,6 +88,10 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
     one_hot[i] = 1.0f;
   first_mix = d.allocate(4 * one_hot.size(), "first mixes");
   work->to_device(first_mix.as<std::byte>(), one_hot.data(), 4 * one_hot.size());
+  counts = d.allocate(4 * static_cast<std::size_t>(c().num_hidden_layers) * c().n_routed_experts, "expert counts");
+  fills_decode = o.decode == decode_form::padded || (o.decode == decode_form::automatic && d.records() && e == nullptr);
+  records = fills_decode && o.decode == decode_form::automatic;
+  drawn = d.allocate(4 * static_cast<std::size_t>(o.state_slots), "drawn tokens");
 }
 
 dev_ptr<const float> model_runner::impl::product_input(dev_ptr<const float> from, int rows, int cols, buffer& to) {
@@ -293,10 +297,12 @@ void model_runner::impl::moe_site(const step_input& in, int layer) {
   mixes(l.hc_ffn, n, ws.pre);
 
   linear(ws.normed.as<const float>(), m.gate, n, ws.gate_logits.as<float>());
-  const int most_k = std::max(c().num_experts_per_tok, c().dspark_num_experts_per_tok);
-  auto expert = ws.route_expert.as<std::int32_t>() + static_cast<std::int64_t>(layer) * options.max_rows * most_k;
-  ops.route(*work, {ws.gate_logits.as<const float>(), m.bias.get(), n, m.n_experts, m.k, c().routed_scaling_factor, expert,
-                    ws.route_weight.as<float>()});
+  auto expert = ws.route_expert.as<std::int32_t>();
+  route_args route{ws.gate_logits.as<const float>(), m.bias.get(), n, m.n_experts, m.k, c().routed_scaling_factor, expert,
+                   ws.route_weight.as<float>(), in.live, {}};
+  if (layer < c().num_hidden_layers)
+    route.counts = counts.as<std::uint32_t>() + static_cast<std::int64_t>(layer) * c().n_routed_experts;
+  ops.route(*work, route);
   auto x = product_input(ws.normed.as<const float>(), n, h, ws.rounded);
   experts_args routed{m.experts.get(), weights->identity.as<const std::int32_t>(), x, expert, ws.route_weight.as<const float>(), n,
                       m.k, c().swiglu_limit, act(), ws.expert_y.as<float>()};

@@ -10,7 +10,9 @@
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
 #include <cmath>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -39,7 +41,7 @@ struct workspace {
   std::int64_t scores_floats = 0;
   buffer selected, candidates; // int32 [R, topk], [R, candidate_topk_blocks]
   buffer gate_logits;          // [R, experts]
-  buffer route_expert;         // int32 [layers, R, k]
+  buffer route_expert;         // int32 [R, k]
   buffer route_weight;         // [R, k]
   buffer shared_gate, shared_up; // [R, n_shared * I]
   buffer expert_y;             // [R, k, H]
@@ -54,6 +56,9 @@ struct workspace {
 struct model_runner::impl {
   impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e, context_group* g);
 
+  void layers(const step_input& in, const layer_hook& hook); // everything that a step queues, without its inputs
+  void decode(const step_input& in);                           // layers of a filled step, as a graph where that is possible
+  void head(dev_ptr<const float> trunk, dev_ptr<const float> mix, int rows); // ws.logits of these rows
   void embed(const step_input& in);
   void engram(const step_input& in, int layer);
   void attention_site(const step_input& in, int layer, bool draft);
@@ -95,7 +100,15 @@ struct model_runner::impl {
   workspace ws;
   step_input_builder input;
   buffer first_mix; // [R, M] one-hot at stream 0
-  int last_rows = 0;
+  buffer counts;    // uint32 [layers, experts] rows routed in the last step
+  buffer drawn;     // int32 [state slots] the newest token of each, written by the sampler
+  bool fills_decode = false, records = false; // decode steps are filled; and recorded
+  int ready_logits = 0; // ws.logits holds the first rows of the last forward, this many
+  struct recorded {
+    bool seen = false;
+    std::unique_ptr<graph> steps; // null until the second step of its kind, or where the device has no graphs
+  };
+  std::map<std::pair<int, int>, recorded> graphs; // by rows and block table width
 };
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "runtime/model/model_engine.hpp"
 #include "runtime/base/check.hpp"
 #include "runtime/model/config.hpp"
+#include "runtime/model/packed_arrays.hpp"
 #include <algorithm>
 
 namespace troupe {
@@ -38,29 +39,6 @@ void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vec
 
 namespace {
 
-// An array of a call in device memory that only ever grows.
-template <class T> struct device_array {
-  buffer memory;
-
-  void fit(device& dev, stream& s, std::size_t count, const char* what) {
-    if (memory.bytes() >= count * sizeof(T) && memory)
-      return;
-    s.synchronise(); // work that is out may use the old memory
-    memory = dev.allocate(std::max({2 * memory.bytes(), count * sizeof(T), std::size_t{64}}), what);
-  }
-  void send(device& dev, stream& s, const std::vector<T>& from, const char* what) {
-    fit(dev, s, from.size(), what);
-    s.to_device(memory.as<std::byte>(), from.data(), from.size() * sizeof(T));
-  }
-  void receive(stream& s, std::vector<T>& to, std::size_t count) const {
-    to.resize(count);
-    s.to_host(to.data(), memory.as<const std::byte>(), count * sizeof(T));
-  }
-  template <class U = T> dev_ptr<U> at(std::size_t i = 0) const {
-    return memory.as<U>() + static_cast<std::int64_t>(i);
-  }
-};
-
 // One step that is out: what was asked and, once its end has been reached, what came back.
 struct flight {
   const step_plan* plan = nullptr;
@@ -69,12 +47,15 @@ struct flight {
   std::unique_ptr<event> end;
   std::string failure; // found by finished(): a device error that collect() reports
   bool counted = true; // its rows count in expert_counts
-  // One per job.
-  std::vector<std::int32_t> token, status;
-  std::vector<float> logprob;
-  std::vector<token_logprob> top; // [jobs, max_top]
-  std::vector<float> logits;      // [jobs that want them, vocab]
-  std::vector<std::int32_t> routed;
+  // What the sampler wrote, in one piece: for each job its token, state and log-probability; [jobs, max_top] top lists.
+  std::vector<std::byte> results;
+  std::size_t token = 0, status = 0, logprob = 0, top = 0; // offsets
+  std::vector<float> logits;                               // [jobs that want them, vocab]
+  std::vector<std::uint32_t> expert_counts;
+
+  template <class T> const T* at(std::size_t offset) const {
+    return reinterpret_cast<const T*>(results.data() + offset);
+  }
 };
 
 const char* fault_text(std::int32_t status) { // a sample_status of the sampler
@@ -96,6 +77,9 @@ void book(const flight& f, std::int32_t vocab, step_result& out) {
   for (std::size_t i = 0; i < out.sequences.size(); ++i)
     out.sequences[i].id = f.plan->sequences[i].spec->id;
   auto logits = f.logits.begin();
+  const auto* token = f.at<std::int32_t>(f.token);
+  const auto* status = f.at<std::int32_t>(f.status);
+  const auto* logprob = f.at<float>(f.logprob);
   for (std::size_t i = 0; i < f.jobs.size(); ++i) {
     const logit_job& j = f.jobs[i];
     sequence_result& r = out.sequences[static_cast<std::size_t>(j.sequence)];
@@ -103,20 +87,20 @@ void book(const flight& f, std::int32_t vocab, step_result& out) {
       r.logits.insert(r.logits.end(), logits, logits + vocab);
       logits += vocab;
     }
-    if (f.status[i] != 0 && (j.sample || j.prompt_token >= 0)) {
+    if (status[i] != 0 && (j.sample || j.prompt_token >= 0)) {
       if (r.failure.empty())
-        r.failure = "the logits at position " + std::to_string(j.position) + " hold " + fault_text(f.status[i]);
+        r.failure = "the logits at position " + std::to_string(j.position) + " hold " + fault_text(status[i]);
       continue;
     }
     if (j.prompt_token >= 0)
-      r.prompt_logprobs.push_back(f.logprob[i]);
+      r.prompt_logprobs.push_back(logprob[i]);
     if (!j.sample)
       continue;
     r.sampled = true;
-    r.token = f.token[i];
-    r.logprob = f.logprob[i];
+    r.token = token[i];
+    r.logprob = logprob[i];
     const std::int32_t wanted = f.plan->sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs;
-    const auto list = f.top.begin() + static_cast<std::ptrdiff_t>(i) * f.max_top;
+    const auto* list = f.at<token_logprob>(f.top) + static_cast<std::ptrdiff_t>(i) * f.max_top;
     r.top.assign(list, list + std::min(wanted, vocab));
   }
 }
@@ -127,8 +111,11 @@ struct model_engine::impl {
   impl(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> d, const runner_options& o,
        std::unique_ptr<expert_backend> e, std::unique_ptr<context_group> g)
       : dev(std::move(d)), experts(std::move(e)), context(std::move(g)),
-        runner(std::move(weights), *dev, o, experts.get(), context.get()), vocab(runner.config().vocab_size),
-        piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))) {}
+        runner(std::move(weights), *dev, o, experts.get(), context.get()), vocab(runner.config().vocab_size), piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))),
+        expert_count(static_cast<std::size_t>(runner.config().num_hidden_layers) *
+                     static_cast<std::size_t>(runner.config().n_routed_experts)),
+        rules_there(*dev, "sampling rules", sizeof(sample_row_params) * piece),
+        results_there(*dev, "sampled tokens", 16 * piece) {}
 
   flight& oldest() { return flights[first % most_steps_out]; }
   template <class F> void as_rank(const F& work);
@@ -143,7 +130,8 @@ struct model_engine::impl {
   std::unique_ptr<context_group> context;
   model_runner runner;
   std::int32_t vocab;
-  std::size_t piece; // rows of logits at once
+  std::size_t piece;        // rows of logits at once
+  std::size_t expert_count; // entries of step_result::expert_counts
   flight flights[most_steps_out];
   std::size_t first = 0, out = 0; // number of the oldest step that is out, how many are
   // Of the step that is being launched; kept for their memory.
@@ -153,10 +141,9 @@ struct model_engine::impl {
   std::vector<token_logprob> bias;
   std::vector<std::int32_t> suppressed;
   // In device memory: of the last launched step.
-  device_array<sample_row_params> rules_there;
-  device_array<token_logprob> bias_there, top_there;
-  device_array<std::int32_t> suppressed_there, token_there, status_there;
-  device_array<float> logprob_there;
+  packed_arrays rules_there;
+  std::size_t rules_at = 0, bias_at = 0, suppressed_at = 0;
+  growing_memory results_there;
 };
 
 model_engine::model_engine(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> dev,
@@ -188,7 +175,13 @@ void model_engine::launch(const step_plan& plan) {
   f.failure.clear();
   try {
     m.as_rank([&] {
+      for (const slot_copy& c : plan.restores)
+        m.runner.copy_slot(c.from, c.to);
+      for (const block_copy& c : plan.block_copies)
+        m.runner.copy_block(c.from, c.to);
       m.forward(plan);
+      for (const slot_copy& c : plan.snapshots)
+        m.runner.copy_slot(c.from, c.to);
       m.sample(f);
       f.end = m.runner.work().record();
     });
@@ -224,7 +217,7 @@ void model_engine::collect(step_result& out) {
   book(f, m.vocab, out);
   out.expert_counts.clear();
   if (f.counted)
-    m.runner.count_experts(f.routed, out.expert_counts);
+    out.expert_counts = f.expert_counts;
 }
 
 // Waits for everything that was queued, whatever becomes of it.
@@ -266,6 +259,7 @@ void model_engine::impl::add_rule(const step_plan& plan, const logit_job& j) {
     rules.push_back(r);
     return;
   }
+  r.slot = plan.sequences[static_cast<std::size_t>(j.sequence)].slot.value;
   r.temperature = p.temperature;
   r.top_p = p.top_p;
   r.min_p = p.min_p;
@@ -297,25 +291,29 @@ void model_engine::impl::sample(flight& f) {
     logit_rows_wanted += j.logits;
   }
   stream& s = runner.work();
-  const std::size_t n = f.jobs.size(), tops = n * static_cast<std::size_t>(f.max_top);
-  rules_there.send(*dev, s, rules, "sampling rules");
-  bias_there.send(*dev, s, bias, "logit bias");
-  suppressed_there.send(*dev, s, suppressed, "suppressed ids");
-  token_there.fit(*dev, s, n, "sampled tokens");
-  logprob_there.fit(*dev, s, n, "log-probabilities");
-  status_there.fit(*dev, s, n, "sampler states");
-  top_there.fit(*dev, s, tops, "top log-probabilities");
+  rules_there.clear();
+  rules_at = rules_there.append(rules);
+  bias_at = rules_there.append(bias);
+  suppressed_at = rules_there.append(suppressed);
+  rules_there.send(s);
+  const std::size_t n = f.jobs.size();
+  array_places places;
+  f.token = places.add(n, sizeof(std::int32_t));
+  f.status = places.add(n, sizeof(std::int32_t));
+  f.logprob = places.add(n, sizeof(float));
+  f.top = places.add(n * static_cast<std::size_t>(f.max_top), sizeof(token_logprob));
+  results_there.fit(s, places.bytes());
   f.logits.resize(logit_rows_wanted * static_cast<std::size_t>(vocab));
   float* logits_to = f.logits.data();
   for (std::size_t from = 0; from < n; from += piece)
     sample_piece(f, from, std::min(piece, n - from), logits_to);
-  token_there.receive(s, f.token, n);
-  logprob_there.receive(s, f.logprob, n);
-  status_there.receive(s, f.status, n);
-  top_there.receive(s, f.top, tops);
+  f.results.resize(places.bytes());
+  s.to_host(f.results.data(), results_there.at<const std::byte>(), places.bytes());
   f.counted = !context || context->rank() == 0 || rows.shared; // rows that every rank computes count once
-  if (f.counted)
-    runner.fetch_routes(f.routed);
+  if (!f.counted)
+    return;
+  f.expert_counts.resize(expert_count);
+  s.to_host(f.expert_counts.data(), runner.expert_counts().as<const std::byte>(), expert_count * sizeof(std::uint32_t));
 }
 
 // Jobs [from, from + count): one buffer of logits serves all pieces in turn.
@@ -328,14 +326,16 @@ void model_engine::impl::sample_piece(flight& f, std::size_t from, std::size_t c
   a.logits = runner.logits(logit_rows);
   a.rows = static_cast<std::int32_t>(count);
   a.vocab = vocab;
-  a.params = rules_there.at<const sample_row_params>(from);
-  a.bias = bias_there.at<const token_logprob>();
-  a.suppressed = suppressed_there.at<const std::int32_t>();
+  a.params = rules_there.at<const sample_row_params>(rules_at) + static_cast<std::int64_t>(from);
+  a.bias = rules_there.at<const token_logprob>(bias_at);
+  a.suppressed = rules_there.at<const std::int32_t>(suppressed_at);
   a.max_top = f.max_top;
-  a.token = token_there.at(from);
-  a.logprob = logprob_there.at(from);
-  a.status = status_there.at(from);
-  a.top = top_there.at(from * static_cast<std::size_t>(f.max_top));
+  const auto first_row = static_cast<std::int64_t>(from);
+  a.token = results_there.at<std::int32_t>(f.token) + first_row;
+  a.status = results_there.at<std::int32_t>(f.status) + first_row;
+  a.logprob = results_there.at<float>(f.logprob) + first_row;
+  a.top = results_there.at<token_logprob>(f.top) + first_row * f.max_top;
+  a.drawn = runner.drawn_tokens();
   dev->ops().sample_rows(s, a);
   for (std::size_t i = 0; i < count; ++i) {
     if (!f.jobs[from + i].logits)

@@ -2,6 +2,7 @@
 #include "runtime/base/check.hpp"
 #include "runtime/model/graph.hpp"
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -15,35 +16,74 @@ stream& model_runner::work() { return *impl_->work; }
 
 void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   auto& m = *impl_;
-  const auto& c = m.c();
-  TROUPE_CHECK(static_cast<int>(rows.tokens.size()) <= m.options.max_rows && static_cast<int>(rows.slot.size()) <= m.options.max_sequences,
+  const auto sequences = static_cast<int>(rows.slot.size());
+  TROUPE_CHECK(static_cast<int>(rows.tokens.size()) <= m.options.max_rows && sequences <= m.options.max_sequences,
                "step larger than the runner");
+  m.ready_logits = 0;
   m.last_shared = rows.shared && m.context != nullptr;
   TROUPE_CHECK(!m.last_shared || m.options.shares_steps, "a shared step without room for the other ranks' records");
+  const bool one_row_each = rows.tokens.size() == rows.slot.size() && sequences > 0;
+  if (m.fills_decode && one_row_each && !m.last_shared && !hook)
+    return m.decode(m.input.filled(*m.work, rows, filled_size(sequences, std::min(m.options.max_sequences, m.options.max_rows))));
   if (m.last_shared)
     m.split.assign(rows.rows);
-  auto in = m.input.backbone(*m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{});
-  const int n = in.map.rows;
-  m.last_rows = n;
-  m.embed(in);
-  const int targets = static_cast<int>(c.dspark_target_layer_ids.size());
-  for (int layer = 0; layer < c.num_hidden_layers; ++layer) {
-    const auto& facts = c.layers[layer];
+  m.layers(m.input.backbone(*m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{}), hook);
+}
+
+void model_runner::impl::layers(const step_input& in, const layer_hook& hook) {
+  const int n = in.map.rows, targets = static_cast<int>(c().dspark_target_layer_ids.size());
+  work->zero(counts.as<std::byte>(), counts.bytes());
+  if (in.unresolved)
+    ops.resolve_tokens(*work, {in.keys, drawn.as<const std::int32_t>(), in.key_tokens});
+  embed(in);
+  for (int layer = 0; layer < c().num_hidden_layers; ++layer) {
+    const auto& facts = c().layers[layer];
     if (hook)
-      hook(layer, false, *m.work, m.ws.trunk.as<float>(), m.ws.pre.as<float>(), n);
+      hook(layer, false, *work, ws.trunk.as<float>(), ws.pre.as<float>(), n);
     if (facts.is_engram)
-      m.engram(in, layer);
+      engram(in, layer);
     if (facts.draft_feature >= 0)
-      m.ops.hc_mean(*m.work, {m.ws.trunk.as<const float>(), n, c.hc_mult, c.hidden_size,
-                              m.ws.features.as<float>() + static_cast<std::int64_t>(facts.draft_feature) * c.hidden_size,
-                              static_cast<std::int64_t>(targets) * c.hidden_size});
-    m.attention_site(in, layer, false);
-    m.moe_site(in, layer);
+      ops.hc_mean(*work, {ws.trunk.as<const float>(), n, c().hc_mult, c().hidden_size,
+                          ws.features.as<float>() + static_cast<std::int64_t>(facts.draft_feature) * c().hidden_size,
+                          static_cast<std::int64_t>(targets) * c().hidden_size});
+    attention_site(in, layer, false);
+    moe_site(in, layer);
     if (hook)
-      hook(layer, true, *m.work, m.ws.trunk.as<float>(), m.ws.pre.as<float>(), n);
+      hook(layer, true, *work, ws.trunk.as<float>(), ws.pre.as<float>(), n);
   }
-  if (c.num_nextn_predict_layers > 0)
-    m.update_drafter_cache(in);
+  if (c().num_nextn_predict_layers > 0)
+    update_drafter_cache(in);
+}
+
+// A step of a new size is computed like any other; the second one is recorded, and from then on the recording runs.
+void model_runner::impl::decode(const step_input& in) {
+  const auto everything = [&] {
+    layers(in, {});
+    if (in.map.rows <= options.max_logit_rows)
+      head(ws.trunk.as<const float>(), ws.pre.as<const float>(), in.map.rows);
+  };
+  recorded& r = graphs[{in.map.rows, in.map.block_stride}];
+  if (!r.steps && std::exchange(r.seen, true) && records) {
+    work->begin_capture();
+    try {
+      everything();
+    } catch (...) {
+      work->end_capture();
+      throw;
+    }
+    r.steps = work->end_capture();
+  }
+  if (r.steps)
+    work->launch(*r.steps);
+  else
+    everything();
+  ready_logits = in.map.rows <= options.max_logit_rows ? in.map.rows : 0;
+}
+
+void model_runner::impl::head(dev_ptr<const float> trunk, dev_ptr<const float> mix, int rows) {
+  ops.hc_collapse(*work, {trunk, mix, rows, c().hc_mult, c().hidden_size, ws.logit_x.as<float>()});
+  norm(ws.logit_x.as<const float>(), weights->norm, rows, c().hidden_size, ws.logit_x.as<float>());
+  linear(ws.logit_x.as<const float>(), weights->head, rows, ws.logits.as<float>());
 }
 
 dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
@@ -51,8 +91,14 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
   const auto& c = m.c();
   const int count = static_cast<int>(rows.size());
   TROUPE_CHECK(count <= m.options.max_logit_rows, "more logit rows than the runner holds");
-  const std::int64_t streams = static_cast<std::int64_t>(c.hc_mult) * c.hidden_size;
+  bool first_rows = true; // in order
+  for (int i = 0; i < count; ++i)
+    first_rows = first_rows && rows[static_cast<std::size_t>(i)] == i;
+  if (first_rows && count <= m.ready_logits)
+    return m.ws.logits.as<float>();
+  m.ready_logits = 0;
   // The head needs few rows: bring their streams and mixes together, then collapse, norm and multiply only those.
+  const std::int64_t streams = static_cast<std::int64_t>(c.hc_mult) * c.hidden_size;
   auto trunk = m.ws.logit_trunk.as<float>();
   auto pre = m.ws.logit_pre.as<float>();
   if (m.last_shared) { // from the ranks that computed them
@@ -61,15 +107,16 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
       m.logit_runs.push_back(m.split.row(rows[static_cast<std::size_t>(i)], i));
     m.context->gather(*m.work, m.ws.trunk.as<const std::byte>(), 4 * streams, m.logit_runs, trunk.as<std::byte>());
     m.context->gather(*m.work, m.ws.pre.as<const std::byte>(), 4 * std::int64_t{c.hc_mult}, m.logit_runs, pre.as<std::byte>());
+  } else if (first_rows) {
+    trunk = m.ws.trunk.as<float>();
+    pre = m.ws.pre.as<float>();
   } else {
     m.work->to_device(m.ws.logit_index.as<std::byte>(), rows.data(), rows.size_bytes());
     auto index = m.ws.logit_index.as<const std::int32_t>();
     m.ops.copy_rows(*m.work, {m.ws.trunk.as<const float>(), index, count, streams, trunk});
     m.ops.copy_rows(*m.work, {m.ws.pre.as<const float>(), index, count, c.hc_mult, pre});
   }
-  m.ops.hc_collapse(*m.work, {trunk, pre, count, c.hc_mult, c.hidden_size, m.ws.logit_x.as<float>()});
-  m.norm(m.ws.logit_x.as<const float>(), m.weights->norm, count, c.hidden_size, m.ws.logit_x.as<float>());
-  m.linear(m.ws.logit_x.as<const float>(), m.weights->head, count, m.ws.logits.as<float>());
+  m.head(trunk, pre, count);
   return m.ws.logits.as<float>();
 }
 
@@ -78,24 +125,21 @@ model_runner::cache_memory model_runner::caches() const {
   return {m.block_pool.as<const std::byte>(), m.slot_pool.as<const std::byte>(), {m.layout.block_bytes, m.layout.slot_bytes}};
 }
 
-void model_runner::fetch_routes(std::vector<std::int32_t>& to) {
+dev_ptr<const std::uint32_t> model_runner::expert_counts() const { return impl_->counts.as<const std::uint32_t>(); }
+dev_ptr<std::int32_t> model_runner::drawn_tokens() { return impl_->drawn.as<std::int32_t>(); }
+
+void model_runner::copy_slot(slot_id from, slot_id to) {
   auto& m = *impl_;
-  const auto& c = m.c();
-  const int most_k = std::max(c.num_experts_per_tok, c.dspark_num_experts_per_tok);
-  const std::size_t per_layer = static_cast<std::size_t>(m.last_rows) * c.num_experts_per_tok;
-  to.resize(per_layer * c.num_hidden_layers);
-  for (int l = 0; l < c.num_hidden_layers; ++l)
-    m.work->to_host(to.data() + l * per_layer,
-                    (m.ws.route_expert.as<std::int32_t>() + static_cast<std::int64_t>(l) * m.options.max_rows * most_k).as<const std::byte>(),
-                    per_layer * sizeof(std::int32_t));
+  const auto at = [&](slot_id s) { return m.slot_pool.as<std::byte>() + m.layout.slot_bytes * s.value; };
+  TROUPE_CHECK(std::max(from.value, to.value) < m.options.state_slots && std::min(from.value, to.value) > 0, "no such state slot");
+  m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.slot_bytes));
 }
 
-void model_runner::count_experts(const std::vector<std::int32_t>& routed, std::vector<std::uint32_t>& counts) const {
-  const auto& c = impl_->c();
-  const std::size_t per_layer = routed.size() / c.num_hidden_layers;
-  counts.assign(static_cast<std::size_t>(c.num_hidden_layers) * c.n_routed_experts, 0);
-  for (std::size_t i = 0; i < routed.size(); ++i)
-    ++counts[i / per_layer * c.n_routed_experts + routed[i]];
+void model_runner::copy_block(block_id from, block_id to) {
+  auto& m = *impl_;
+  const auto at = [&](block_id b) { return m.block_pool.as<std::byte>() + m.layout.block_bytes * b.value; };
+  TROUPE_CHECK(std::max(from.value, to.value) < m.options.kv_blocks && std::min(from.value, to.value) > 0, "no such KV block");
+  m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.block_bytes));
 }
 
 struct expert_shard::impl {

@@ -2,6 +2,7 @@
 // One thread uses a runner at a time. Throws device_error when the device fails.
 #pragma once
 #include "devices/device.hpp"
+#include "runtime/base/ids.hpp"
 #include "runtime/model/config.hpp"
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,13 @@ namespace troupe {
 // Which roundings a forward applies (exactness.md §9; the oracle's act_fp8, act_off and raw).
 enum class roundings : std::uint8_t { off, model, serving };
 
+// How steps of one row a sequence are computed. The bits are the same.
+enum class decode_form : std::uint8_t {
+  automatic, // filled up to one of a few sizes and recorded as a graph of each, where the device has graphs; else eager
+  eager,     // as they come
+  padded,    // filled up but not recorded: what a graph computes, on any device
+};
+
 struct runner_options {
   roundings rounding = roundings::serving;
   bool combine_bf16 = true; // serving rounds expert contributions to BF16 (exactness.md §2); the oracle's act_fp8 does not
@@ -24,6 +32,7 @@ struct runner_options {
   int state_slots = 65;    // state slots, slot 0 is the dummy
   int max_model_len = 0;   // positions
   int max_logit_rows = 64; // rows of logits that one step can produce; more are computed in pieces
+  decode_form decode = decode_form::automatic;
   bool shares_steps = false; // room for the other ranks' records of shared steps
 };
 
@@ -40,7 +49,7 @@ std::int64_t step_buffer_bytes(const model_config& config, const runner_options&
 struct step_rows {
   std::vector<std::int32_t> slot, start, rows;      // [sequences]
   std::vector<std::int32_t> first_block, blocks_of; // [sequences] into blocks
-  std::vector<std::int32_t> tokens;                 // [all rows]
+  std::vector<std::int32_t> tokens;                 // [all rows] ids, or token_in_flight
   std::vector<std::int32_t> blocks;
   std::vector<std::int32_t> history; // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
   bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
@@ -110,10 +119,16 @@ public:
   };
   cache_memory caches() const;
 
-  // The experts of the rows that the last forward computed here, on their way to the host; valid after an event behind it.
-  void fetch_routes(std::vector<std::int32_t>& to);
-  // Rows routed to each expert, [layers, n_routed_experts], from what fetch_routes brought.
-  void count_experts(const std::vector<std::int32_t>& routed, std::vector<std::uint32_t>& counts) const;
+  // Rows routed to each expert by the last forward, of those computed here, in device memory:
+  // [layers, n_routed_experts].
+  dev_ptr<const std::uint32_t> expert_counts() const;
+  // [state slots] where the sampler leaves the newest token of each sequence; a later forward takes it for
+  // token_in_flight.
+  dev_ptr<std::int32_t> drawn_tokens();
+
+  // Whole state slots and KV blocks, in the order of the stream.
+  void copy_slot(slot_id from, slot_id to);
+  void copy_block(block_id from, block_id to);
 
   // The drafter (model.md §12) after a forward: for each sequence whose last position is p and golden token g for p+1,
   // hidden states and base logits of the block. Greedy drafts with their logits and confidences, on the host.

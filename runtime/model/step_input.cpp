@@ -2,37 +2,49 @@
 #include "runtime/base/check.hpp"
 #include "runtime/model/cache_layout.hpp"
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 namespace troupe {
+int filled_size(int rows, int most) {
+  const int size = rows > 4 ? (rows + 7) / 8 * 8 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(rows, 1))));
+  return std::min(size, most);
+}
+
 namespace {
 
-constexpr std::size_t part_alignment = 64;
+std::size_t most_bytes(int max_rows, int max_sequences, int max_blocks) {
+  const std::size_t per_row = 5 + 5 + 2 * 3 + 2 * 2, per_sequence = 4 + static_cast<std::size_t>(max_blocks) + 8;
+  return 4 * (per_row * max_rows + per_sequence * max_sequences) + 32 * array_places::alignment;
+}
+int most_blocks(int max_model_len) { return (max_model_len + tokens_per_block - 1) / tokens_per_block; }
 
 } // namespace
 
 step_input_builder::step_input_builder(const model_config& config, device& dev, int max_rows, int max_sequences, int max_model_len)
-    : config_(config), max_blocks_((max_model_len + tokens_per_block - 1) / tokens_per_block) {
-  std::size_t per_row = 5 + 5 + 2 * 3 + 2 * 2, per_sequence = 4 + static_cast<std::size_t>(max_blocks_) + 8;
-  std::size_t bytes = 4 * (per_row * max_rows + per_sequence * max_sequences) + 32 * part_alignment;
-  host_.reserve(bytes);
-  device_ = dev.allocate(bytes, "step inputs");
-}
-
-template <class T> std::size_t step_input_builder::append(const std::vector<T>& values) {
-  std::size_t at = (host_.size() + part_alignment - 1) / part_alignment * part_alignment;
-  host_.resize(at + values.size() * sizeof(T));
-  if (!values.empty())
-    std::memcpy(host_.data() + at, values.data(), values.size() * sizeof(T));
-  return at;
-}
+    : config_(config), arrays_(dev, "step inputs", most_bytes(max_rows, max_sequences, most_blocks(max_model_len))),
+      max_blocks_(most_blocks(max_model_len)), max_positions_(max_model_len) {}
 
 step_input step_input_builder::backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
-  return send(s, rows, 0, share);
+  return send(s, rows, {.draft_block = 0, .share = share, .live = -1});
 }
-step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) { return send(s, rows, block, {}); }
+step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) { return send(s, rows, {.draft_block = block, .share = {}, .live = -1}); }
 
-step_input step_input_builder::send(stream& s, const step_rows& in, int draft_block, std::span<const std::int32_t> share) {
+step_input step_input_builder::filled(stream& s, const step_rows& rows, int size) {
+  filled_ = rows;
+  const std::size_t live = rows.slot.size(), ngram = rows.history.size() / live;
+  TROUPE_CHECK(live == rows.tokens.size() && live <= static_cast<std::size_t>(size), "a filled step has one row a sequence");
+  filled_.blocks.push_back(0);
+  for (std::size_t q = live; q < static_cast<std::size_t>(size); ++q) {
+    filled_.slot.push_back(0), filled_.start.push_back(0), filled_.rows.push_back(1), filled_.tokens.push_back(0);
+    filled_.first_block.push_back(static_cast<std::int32_t>(filled_.blocks.size()) - 1), filled_.blocks_of.push_back(1);
+    filled_.history.insert(filled_.history.end(), ngram, -1);
+  }
+  return send(s, filled_, {.draft_block = 0, .share = {}, .live = static_cast<int>(live)});
+}
+
+step_input step_input_builder::send(stream& s, const step_rows& in, const form& f) {
+  const auto [draft_block, share, live] = f;
+  const bool is_filled = live >= 0;
   const auto n_seq = static_cast<int>(in.slot.size());
   const auto n = static_cast<int>(in.tokens.size());
   for (auto* v : {&position_, &sequence_, &lo_, &hi_, &first_row_})
@@ -52,15 +64,19 @@ step_input step_input_builder::send(stream& s, const step_rows& in, int draft_bl
   }
   TROUPE_CHECK(static_cast<int>(position_.size()) == n, "step rows and tokens differ in number");
   TROUPE_CHECK(longest <= max_blocks_, "block table longer than the model length");
+  if (is_filled)
+    longest = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(longest))), max_blocks_);
   table_.assign(static_cast<std::size_t>(n_seq) * longest, 0);
   if (!in.blocks_of.empty())
     for (int q = 0; q < n_seq; ++q)
       std::copy_n(in.blocks.begin() + in.first_block[q], in.blocks_of[q], table_.begin() + static_cast<std::ptrdiff_t>(q) * longest);
 
-  host_.clear();
+  arrays_.clear();
+  const auto append = [&](const auto& values) { return arrays_.append(values); };
   std::size_t at_position = append(position_), at_sequence = append(sequence_), at_lo = append(lo_), at_hi = append(hi_);
   std::size_t at_first = append(first_row_), at_count = append(in.rows), at_start = append(in.start), at_slot = append(in.slot);
   std::size_t at_table = append(table_), at_tokens = append(in.tokens), at_history = append(in.history);
+  const std::size_t at_live = append(std::vector<std::int32_t>{live});
 
   step_input out;
   out.shared = !share.empty();
@@ -85,9 +101,12 @@ step_input step_input_builder::send(stream& s, const step_rows& in, int draft_bl
       int p = position_[r];
       if (!out.shared)
         visible_.push_back((p + 1) / ratio);
-      if ((p + 1) % ratio != 0)
-        continue;
       int b = p / ratio; // the block that this token completes
+      if ((p + 1) % ratio != 0) {
+        if (is_filled)
+          last_row_.push_back(-1), block_position_.push_back(0), entry_.push_back(-1);
+        continue;
+      }
       last_row_.push_back(r);
       block_position_.push_back(b * ratio);
       entry_.push_back(static_cast<std::int64_t>(table_[static_cast<std::size_t>(sequence_[r]) * longest + p / tokens_per_block]) * per_block
@@ -97,12 +116,14 @@ step_input step_input_builder::send(stream& s, const step_rows& in, int draft_bl
       visible_.push_back((position_[static_cast<std::size_t>(r)] + 1) / ratio);
     out.ratio[ratio].blocks = static_cast<int>(last_row_.size());
     out.ratio[ratio].max_visible = visible_.empty() ? 0 : *std::max_element(visible_.begin(), visible_.end());
+    if (is_filled)
+      out.ratio[ratio].max_visible = std::min(longest * tokens_per_block, max_positions_) / ratio;
     at[ratio] = {append(visible_), append(last_row_), append(block_position_), append(entry_)};
   }
-  TROUPE_CHECK(host_.size() <= device_.bytes(), "step inputs exceed their buffer");
-  s.to_device(device_.as<std::byte>(), host_.data(), host_.size());
+  TROUPE_CHECK(arrays_.bytes() <= arrays_.room(), "step inputs exceed their buffer"); // graphs know its address
+  arrays_.send(s);
 
-  auto ints = [&](std::size_t offset) { return dev_ptr<const std::int32_t>((device_.as<std::byte>() + offset).as<std::int32_t>()); };
+  auto ints = [&](std::size_t offset) { return arrays_.at<const std::int32_t>(offset); };
   out.keys = {n, n_seq, n, ints(at_position), ints(at_sequence), ints(at_lo), ints(at_hi), ints(at_first), ints(at_count),
               ints(at_start), ints(at_slot), ints(at_table), longest};
   out.map = out.keys;
@@ -113,14 +134,17 @@ step_input step_input_builder::send(stream& s, const step_rows& in, int draft_bl
   out.map.window_lo = ints(here_lo);
   out.map.window_hi = ints(here_hi);
   out.tokens = ints(here_tokens);
-  out.key_tokens = ints(at_tokens);
+  out.key_tokens = arrays_.at<std::int32_t>(at_tokens);
+  out.unresolved = is_filled || std::find(in.tokens.begin(), in.tokens.end(), token_in_flight) != in.tokens.end();
+  if (is_filled)
+    out.live = ints(at_live);
   out.history = ints(at_history);
   for (int ratio = 1; ratio <= 2; ++ratio) {
     auto& o = out.ratio[ratio];
     o.visible = ints(at[ratio].visible);
     o.last_row = ints(at[ratio].last_row);
     o.position = ints(at[ratio].position);
-    o.entry = (device_.as<std::byte>() + at[ratio].entry).as<std::int64_t>();
+    o.entry = arrays_.at<const std::int64_t>(at[ratio].entry);
   }
   return out;
 }

@@ -111,11 +111,10 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
     const auto on_device = runner.logits(s.wanted);
     auto& logits = o.logits.emplace_back(s.wanted.size() * v);
     runner.work().to_host(logits.data(), on_device.as<const std::byte>(), logits.size() * sizeof(float));
-    std::vector<std::int32_t> routed;
-    std::vector<std::uint32_t> counts;
-    runner.fetch_routes(routed);
+    const auto& c = runner.config();
+    std::vector<std::uint32_t> counts(static_cast<std::size_t>(c.num_hidden_layers * c.n_routed_experts));
+    runner.work().to_host(counts.data(), runner.expert_counts().as<const std::byte>(), 4 * counts.size());
     runner.work().synchronise();
-    runner.count_experts(routed, counts);
     o.counts.resize(counts.size());
     if (!group || group->rank() == 0 || s.rows.shared)
       for (std::size_t i = 0; i < counts.size(); ++i)

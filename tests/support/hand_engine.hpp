@@ -42,12 +42,13 @@ struct hand_engine_options {
   int threads = 1, max_num_seqs = 64, max_rows = 512;
   int kv_blocks = 400; // the dummy included
   bool async = false, prefix_cache = false;
+  decode_form decode = decode_form::automatic;
 };
 
 class hand_engine {
 public:
   explicit hand_engine(const hand_engine_options& o)
-      : limits_(limits_of(o)), dev_(make_device(o.device, {.threads = o.threads, .cores = {}})),
+      : limits_(limits_of(o)), dev_(open_device(o.device, {.threads = o.threads, .cores = {}})),
         engine_(load_weights(tiny_checkpoint(), *dev_, {.experts = true, .max_positions = 2048 + 8}, tiny_token_map()),
                 dev_,
                 {.rounding = o.rounding,
@@ -56,7 +57,8 @@ public:
                  .kv_blocks = o.kv_blocks,
                  .state_slots = slots_of(o),
                  .max_model_len = 2048,
-                 .max_logit_rows = 32}),
+                 .max_logit_rows = 32,
+                 .decode = o.decode}),
         kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
   // Runs the requests (index into `requests` in the order given) together; results by index.

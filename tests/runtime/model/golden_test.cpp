@@ -17,7 +17,7 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-const std::vector<std::string> devices = with_gpu({"reference", "cpu"});
+const std::vector<std::string> devices = with_gpu({"reference", "cpu", "queued cpu"});
 const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns",
                                      "code_130",  "doc_257",         "doc_300",   "doc_700"};
 

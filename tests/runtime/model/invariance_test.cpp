@@ -66,6 +66,19 @@ BOOST_AUTO_TEST_CASE(reference_and_cpu_give_equal_bits) {
   }
 }
 
+// Steps that are queued, filled up and recorded: what no GPU is needed to see.
+BOOST_AUTO_TEST_CASE(a_queue_and_recorded_steps_change_nothing) {
+  auto requests = mixed_requests(16, 5, 12);
+  hand_engine at_once({}), padded({.decode = decode_form::padded}), queued({.device = "queued cpu", .async = true});
+  hand_engine eager({.device = "queued cpu", .async = true, .decode = decode_form::eager});
+  hand_engine tight({.device = "queued cpu", .max_num_seqs = 16, .max_rows = 64, .kv_blocks = 8, .async = true, .prefix_cache = true});
+  const auto expected = at_once.run(requests, numbered(16));
+  check_equal(expected, padded.run(requests, numbered(16)), "padded");
+  check_equal(expected, queued.run(requests, numbered(16)), "queued, two steps out, recorded");
+  check_equal(expected, eager.run(requests, numbered(16)), "queued, two steps out");
+  check_equal(expected, tight.run(requests, numbered(16)), "queued, two steps out, little room");
+}
+
 // Greedy and sampled requests on a GPU: equal bits with the CPU, alone and in any company.
 BOOST_AUTO_TEST_CASE(cuda_reference_and_cpu_give_equal_bits) {
   if (!gpu())
@@ -76,7 +89,8 @@ BOOST_AUTO_TEST_CASE(cuda_reference_and_cpu_give_equal_bits) {
     hand_engine cpu({.device = "cpu", .rounding = rounding, .threads = 2});
     auto expected = cpu.run(requests, numbered(32));
     for (int chunk : {64, 512}) {
-      hand_engine gpu({.device = "cuda-reference", .rounding = rounding, .max_num_seqs = chunk == 64 ? 8 : 64, .max_rows = chunk});
+      hand_engine gpu({.device = "cuda-reference", .rounding = rounding, .max_num_seqs = chunk == 64 ? 8 : 64, .max_rows = chunk, .async = chunk == 64,
+                       .decode = chunk == 64 ? decode_form::automatic : decode_form::eager});
       check_equal(expected, gpu.run(requests, numbered(32)), what + ", chunk " + std::to_string(chunk));
     }
   }
