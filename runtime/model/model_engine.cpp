@@ -241,6 +241,8 @@ void model_engine::impl::forward(const step_plan& plan) {
   rows.blocks = plan.blocks;
   rows.history = plan.history;
   rows.shared = context && plan.kind == step_kind::prefill && context_split_pays(rows.rows, context->ranks());
+  for (std::size_t i = 0; rows.shared && i < rows.tokens.size(); ++i)
+    rows.shared = rows.tokens[i] != token_in_flight; // filled in for whole steps only
   if (context)
     context->meet(plan.number);
   runner.forward(rows);

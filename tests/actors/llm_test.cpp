@@ -286,7 +286,8 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   const setting settings[] = {{16, 1, 1, 1, 64, false, false, 0, 1}, {64, 2, 1, 1, 64, false, false, 0, 2},
                               {0, 2, 2, 1, 5, false, false, 0, 1},   {64, 1, 2, 2, 64, false, false, 8, 1},
                               {16, 2, 1, 4, 7, false, false, 10, 1}, {128, 1, 1, 1, 3, false, false, 4, 2},
-                              {0, 1, 2, 3, 64, false, false, 0, 2},  {0, 1, 1, 1, 9, false, false, 0, 4}};
+                              {0, 1, 2, 3, 64, false, false, 0, 2},  {0, 1, 1, 1, 9, false, false, 0, 4},
+                              {128, 1, 1, 1, 64, true, true, 0, 2}};
 #endif
   unsigned seed = 1;
   for (const setting& s : settings) {
