@@ -1,4 +1,5 @@
 #include "actors/gateway.hpp"
+#include "runtime/kv/chain_hash.hpp"
 #include "runtime/request/seeds.hpp"
 
 namespace troupe {
@@ -7,13 +8,36 @@ namespace {
 
 using self_ptr = gateway_actor::stateful_pointer<gateway_state>;
 
-// The engine with the fewest outstanding tokens, the first on ties; null if none is left.
-gateway_state::engine* least_loaded(std::vector<gateway_state::engine>& engines) {
-  gateway_state::engine* best = nullptr;
-  for (auto& e : engines)
-    if (!e.lost && (!best || e.outstanding < best->outstanding))
-      best = &e;
-  return best;
+// Hashes of the prompt's whole blocks, as far as a hit may go: where the prompt goes decides what can be found there.
+std::vector<std::uint64_t> chain_of(const gateway_setup& s, const request_record& r) {
+  std::vector<std::uint64_t> chain;
+  if (s.schedulers.size() < 2 || !s.limits.prefix_cache || r.params.prompt_logprobs || !r.logit_rows.empty())
+    return chain;
+  const std::span<const std::int32_t> ids(r.prompt);
+  const auto cap = static_cast<std::size_t>(
+      hit_cap(s.limits.yoco, static_cast<std::int32_t>(ids.size()), s.limits.yoco_keep));
+  std::uint64_t hash = chain_start(s.kv.numerics_id, s.kv.model_id, r.cache_salt);
+  for (std::size_t at = 0; at < cap; at += tokens_per_kv_block)
+    chain.push_back(hash = chain_next(hash, ids.subspan(at, tokens_per_kv_block)));
+  return chain;
+}
+
+// Has the engines say how much room they have, for later choices.
+void ask_for_room(self_ptr self) {
+  auto& st = state_of(self);
+  for (std::size_t i = 0; st.engines.size() > 1 && i < st.engines.size(); ++i)
+    if (!st.engines[i].lost)
+      ask(self, st.engines[i].scheduler, st.setup.control_limit, scheduler_query{})
+          .then([=](const scheduler_report& r) { state_of(self).loads[i].free_blocks = r.free_blocks; },
+                [](const caf::error&) {});
+}
+
+void lose_engine(gateway_state& st, const rank_lost& l) {
+  if (l.rank >= st.engines.size())
+    return;
+  st.engines[l.rank].lost = l.why;
+  st.loads[l.rank].accepting = false;
+  st.router.forget(l.rank);
 }
 
 void close(self_ptr self, const done& d) {
@@ -21,7 +45,7 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
-  st.engines[at->second.rank].outstanding -= at->second.cost;
+  st.loads[at->second.rank].outstanding_tokens -= at->second.cost;
   st.live.erase(at);
   ++st.served;
   if (st.stopping && st.live.empty())
@@ -47,8 +71,9 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (st.stopping || st.draining)
     return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
                         {"stopping", "the engine takes no new requests"});
-  gateway_state::engine* const e = least_loaded(st.engines);
-  if (!e)
+  const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
+  const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st.setup, *r));
+  if (rank == no_engine)
     return end_unserved(*r, seed, finish_reason::error,
                         {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
   session_setup s;
@@ -57,20 +82,21 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.eos_ids = st.setup.eos_ids;
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
-  s.scheduler = e->scheduler;
-  s.rank = static_cast<std::uint32_t>(e - st.engines.data());
+  s.scheduler = st.engines[rank].scheduler;
+  s.rank = static_cast<std::uint32_t>(rank);
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
   gateway_state::entry entry;
   entry.request = r;
   entry.rank = s.rank;
   entry.sequences = s.sequences;
-  entry.cost = static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
-  e->outstanding += entry.cost;
+  entry.cost = cost;
+  st.loads[rank].outstanding_tokens += cost;
   entry.session = self->spawn(session, s);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
   st.live.emplace(r->req.number, std::move(entry));
+  ask_for_room(self);
 }
 
 ack abort_request(self_ptr self, const cancel& c) {
@@ -93,8 +119,8 @@ void stop_all(self_ptr self) {
 
 gateway_report report_of(const gateway_state& st) {
   gateway_report r{st.live.size(), st.served, {}};
-  for (const auto& e : st.engines)
-    r.outstanding.push_back(e.outstanding);
+  for (const engine_load& l : st.loads)
+    r.outstanding.push_back(l.outstanding_tokens);
   return r;
 }
 
@@ -112,17 +138,15 @@ std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t>
 gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) {
   auto& st = state_of(self);
   st.setup = setup;
-  for (const scheduler_actor& s : setup.schedulers)
-    st.engines.push_back({s, 0, {}});
+  for (const scheduler_actor& s : setup.schedulers) {
+    st.engines.push_back({s, {}});
+    st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1});
+  }
   return {
       [=](const open_request& o) { open(self, o.request); },
       [=](const cancel& c) { return abort_request(self, c); },
       [=](const done& d) { close(self, d); },
-      [=](const rank_lost& l) {
-        auto& engines = state_of(self).engines;
-        if (l.rank < engines.size())
-          engines[l.rank].lost = l.why;
-      },
+      [=](const rank_lost& l) { lose_engine(state_of(self), l); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

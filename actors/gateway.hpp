@@ -3,6 +3,8 @@
 // Pooled.
 #pragma once
 #include "actors/session.hpp"
+#include "runtime/scheduler/limits.hpp"
+#include "runtime/scheduler/routing.hpp"
 #include <map>
 #include <optional>
 
@@ -25,10 +27,13 @@ using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ac
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines]
+  scheduler_limits limits;                 // of each engine
+  kv_cache_settings kv;                    // of each engine
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
   std::optional<std::uint64_t> seed;          // of the run
   std::function<std::uint64_t()> random_bits; // 64 random bits of the system
+  std::chrono::milliseconds control_limit{30000};
 };
 
 struct gateway_state {
@@ -43,11 +48,12 @@ struct gateway_state {
   };
   struct engine {
     scheduler_actor scheduler;
-    std::int64_t outstanding = 0;
     std::optional<std::string> lost; // why it takes no more requests
   };
   gateway_setup setup;
   std::vector<engine> engines;
+  std::vector<engine_load> loads; // [engines]
+  engine_router router;
   std::map<std::uint64_t, entry> live; // by req_t::number
   std::uint64_t next_sequence = 0, served = 0;
   bool draining = false, stopping = false;

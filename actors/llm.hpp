@@ -39,6 +39,8 @@ struct engine_options {
   bool prefix_cache = false;         // requests share what equal prompt starts leave in the cache
   int prefix_snapshots = 0;          // state slots beyond max_num_seqs that keep states for the cache; 0 = by memory
   int snapshot_interval = 4096;      // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
+  // Which step comes next, in steps and prompt rows; see scheduler_limits.
+  int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
   std::string roundings = "serving"; // serving | model | off
   std::optional<std::uint64_t> seed; // exactness.md §6
   std::function<void(double)>

@@ -32,10 +32,6 @@ void check_options(const engine_options& o, const model_config& c) {
               "0 takes the checkpoint's max_position_embeddings");
   check_range("kv_blocks", o.kv_blocks, 0, 1 << 30, "0 takes what the sequences need within the memory budget");
   check_range("prefix_snapshots", o.prefix_snapshots, 0, 1 << 20, "0 takes what fits the memory budget");
-  check_range("snapshot_interval", o.snapshot_interval, 0, 1 << 24, "0 keeps states at prompts' ends only");
-  if (o.snapshot_interval % tokens_per_kv_block != 0)
-    throw config_error("", "snapshot_interval", std::to_string(o.snapshot_interval), "no multiple of 128",
-                       "states are kept where a cache block ends");
   if (!o.prefix_cache && o.prefix_snapshots > 0)
     throw config_error("", "prefix_snapshots", std::to_string(o.prefix_snapshots), "no effect without prefix_cache",
                        "leave one of them out");
@@ -119,6 +115,12 @@ scheduler_limits limits_of(const engine_options& o, const runner_options& r, con
   l.async = o.async;
   l.prefix_cache = o.prefix_cache;
   l.snapshot_interval = o.snapshot_interval;
+  l.decode_steps_between = o.decode_steps_between;
+  l.prefill_fill_tokens = o.prefill_fill_tokens;
+  l.ttft_bound_steps = o.ttft_bound_steps;
+  l.ageing_steps = o.ageing_steps;
+  if (const status s = check(l); !s)
+    throw config_error("", "", "", s.failure().message, "");
   return l;
 }
 

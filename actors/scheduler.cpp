@@ -221,7 +221,8 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       },
       [=](const scheduler_query&) {
         const auto& core = *state_of(self).core;
-        return scheduler_report{core.waiting(), core.running(), core.live(), core.steps()};
+        return scheduler_report{core.waiting(), core.running(),     core.live(),
+                                core.steps(),   core.preemptions(), core.free_blocks()};
       },
       [=](const rank_lost& l) { lose(self, l.why); },
       [=](const drain&) { state_of(self).draining = true; },

@@ -51,8 +51,10 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     }
   }
   tell_reader(r, e);
-  if (u.ended && st.live == 0)
+  if (u.ended && st.live == 0) {
+    unwatch(self, st.watched, st.setup.scheduler);
     self->quit();
+  }
 }
 
 void fail_branches(self_ptr self, const error& why) {

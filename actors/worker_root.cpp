@@ -162,6 +162,8 @@ const started& start_all(self_ptr self) {
   supervise(self, st.parts.placement, worker_root_state::workers, [](const std::string&) {});
   start_experts(self);
   gateway_setup front = st.setup->front;
+  front.limits = st.setup->limits;
+  front.kv = st.setup->kv;
   for (std::uint32_t rank = 0; rank < st.setup->engines.size(); ++rank) {
     st.parts.engines.push_back(start_engine(self, rank));
     front.schedulers.push_back(st.parts.engines.back().scheduler);

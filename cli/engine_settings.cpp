@@ -37,6 +37,14 @@ constexpr std::array table{
     engine_option{"prefix-cache", kind::toggle, "", nullptr, "share the caches of equal prompt starts (only off)"},
     engine_option{"kv-blocks", kind::number, "N", nullptr,
                   "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
+    engine_option{"decode-steps-between", kind::number, "N", nullptr,
+                  "decode steps between two prefill steps while sequences decode (default 1)"},
+    engine_option{"prefill-fill-tokens", kind::number, "N", nullptr,
+                  "prompt rows that prefill waits for while sequences decode (default 0)"},
+    engine_option{"ttft-bound-steps", kind::number, "N", nullptr,
+                  "steps after which prefill waits no longer for them (default 16)"},
+    engine_option{"ageing-steps", kind::number, "N", nullptr,
+                  "steps of waiting that outweigh one level of a request's priority (default 256)"},
     engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
     engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
     engine_option{"cp", kind::number, "N", nullptr,
@@ -131,6 +139,14 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.seed = number_of(v, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
   else if (name == "kv-blocks")
     o.kv_blocks = number_of(v, 0, 1 << 24);
+  else if (name == "decode-steps-between")
+    o.decode_steps_between = number_of(v, 1, 1 << 20);
+  else if (name == "prefill-fill-tokens")
+    o.prefill_fill_tokens = number_of(v, 0, 1 << 20);
+  else if (name == "ttft-bound-steps")
+    o.ttft_bound_steps = number_of(v, 0, 1 << 20);
+  else if (name == "ageing-steps")
+    o.ageing_steps = number_of(v, 1, 1 << 20);
   else if (name == "engines")
     o.engines = number_of(v, 1, 64);
   else if (name == "ep")

@@ -114,10 +114,25 @@ template <class Self, class Handle, class F> void watch(Self* self, watch_list& 
   list.entries.emplace_back(h.address(), std::move(f));
   self->monitor(h);
 }
+// Needed when the watcher ends before the watched: who is watched remembers every watcher, ended or not (C17).
+template <class Self, class Handle> void unwatch(Self* self, watch_list& list, const Handle& h) {
+  self->demonitor(h.address());
+  std::erase_if(list.entries, [&](const auto& e) { return e.first == h.address(); });
+}
 #else
-struct watch_list {};
-template <class Self, class Handle, class F> void watch(Self* self, watch_list&, const Handle& h, F f) {
-  self->monitor(h, std::move(f));
+struct watch_list {
+  std::vector<std::pair<caf::actor_addr, caf::disposable>> entries;
+};
+template <class Self, class Handle, class F> void watch(Self* self, watch_list& list, const Handle& h, F f) {
+  list.entries.emplace_back(h.address(), self->monitor(h, std::move(f)));
+}
+template <class Self, class Handle> void unwatch(Self*, watch_list& list, const Handle& h) {
+  std::erase_if(list.entries, [&](auto& e) {
+    if (e.first != h.address())
+      return false;
+    e.second.dispose();
+    return true;
+  });
 }
 #endif
 

@@ -108,9 +108,10 @@ TROUPE_FIELDS(stop)
 struct scheduler_query {};
 TROUPE_FIELDS(scheduler_query)
 struct scheduler_report {
-  std::uint64_t waiting = 0, running = 0, live = 0, steps = 0;
+  std::uint64_t waiting = 0, running = 0, live = 0, steps = 0, preemptions = 0;
+  std::int32_t free_blocks = 0;
 };
-TROUPE_FIELDS(scheduler_report, waiting, running, live, steps)
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks)
 
 // ---- kv_manager
 

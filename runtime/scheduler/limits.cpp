@@ -17,13 +17,8 @@ status check(const scheduler_limits& l) {
     return bad("max_num_seqs", l.max_num_seqs, "at least one sequence must be able to run; use 1 or more");
   if (l.max_model_len < 1)
     return bad("max_model_len", l.max_model_len, "a sequence needs at least one position; use 1 or more");
-  if (l.max_num_batched_tokens < tokens_per_kv_block)
-    return bad("max_num_batched_tokens", l.max_num_batched_tokens,
-               "a step must be able to fill a KV block; use " + std::to_string(tokens_per_kv_block) + " or more");
-  if (!l.chunked_prefill && l.max_num_batched_tokens < l.max_model_len)
-    return bad("max_num_batched_tokens", l.max_num_batched_tokens,
-               "without chunked prefill a step must take the longest prompt; use max_model_len = " +
-                   std::to_string(l.max_model_len) + " or more, or turn chunked prefill on");
+  if (l.max_num_batched_tokens < 1)
+    return bad("max_num_batched_tokens", l.max_num_batched_tokens, "a step needs at least one row; use 1 or more");
   if (l.kv_blocks < 2)
     return bad("kv_blocks", l.kv_blocks, "no request can ever run; use 2 or more (block 0 is not given out)");
   if (l.decode_steps_between < 1)

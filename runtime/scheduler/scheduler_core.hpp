@@ -73,6 +73,8 @@ public:
   std::size_t steps_out() const { return flights_out_; }
   bool in_turn() const { return turn_.open; }
   std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); } // planned so far
+  std::uint64_t preemptions() const { return preemptions_; } // caches taken from sequences so far
+  std::int32_t free_blocks() const { return free_blocks_ + released_blocks_; } // as far as the last answer tells
   held_back waiting_for() const;                                            // what the queue waits for
   const scheduler_limits& limits() const { return limits_; }
   // Every sequence is in exactly the place that its state says; positions, blocks and counters agree.
@@ -123,7 +125,6 @@ private:
   // scheduler_turn.cpp: who runs next
   std::int32_t depth() const { return limits_.async ? 2 : 1; }
   std::int32_t places() const;
-  std::int32_t free_blocks() const { return free_blocks_ + released_blocks_; }
   bool ends_with_token_in_flight(const sequence& s) const;
   bool can_decode(const sequence& s) const;
   bool can_grow(const sequence& s) const;
@@ -167,6 +168,7 @@ private:
   std::int32_t steps_since_prefill_ = 0;
   // As the last answer said, and what has been released since then.
   std::int32_t free_blocks_ = 0, free_slots_ = 1 << 30, released_blocks_ = 0, released_slots_ = 0;
+  std::uint64_t preemptions_ = 0;
 
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;

@@ -322,6 +322,7 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
     drop_cache(*v);
     v->turn = turns_; // does not come back in this turn
     ++v->preemptions;
+    ++preemptions_;
     release_branches(*v);
     queue(*v);
   }

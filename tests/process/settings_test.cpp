@@ -33,6 +33,8 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
   refused(generate_with({"--varlen"}), {"--varlen", "no effect"});
   refused(generate_with({"--async"}), {"--async", "no effect"});
   refused(generate_with({"--prefix-cache"}), {"--prefix-cache", "no effect"});
+  refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
+  refused(generate_with({"--decode-steps-between", "0"}), {"--decode-steps-between = 0"});
   refused(generate_with({"--device", "cuda:0"}), {"--device = cuda:0", "this build has no such device"});
   refused(generate_with({"--device", "toaster"}), {"--device = toaster"});
   // Without a plug-in, a driver or that many GPUs: one clear line, whatever this machine lacks.

@@ -88,13 +88,15 @@ struct stub_process : by_hand {
   }
 
   void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params,
-            bool seed_from_id = true) {
+            bool seed_from_id = true, const std::string& salt = {}, std::int32_t priority = 0) {
     auto r = std::make_shared<request_record>();
     r->id = id;
     r->req = {1, ++next_request};
     r->prompt = std::move(prompt);
     r->params = params;
     r->seed_from_id = seed_from_id;
+    r->cache_salt = salt;
+    r->priority = priority;
     r->live = live;
     r->accepted = std::chrono::steady_clock::now();
     r->on_event = [this](const generation_event& e) {
