@@ -33,12 +33,12 @@ struct engine_options {
   int max_num_seqs = 64;            // running sequences per engine
   int max_num_batched_tokens = 512; // rows of one step per engine
   bool chunked_prefill = true;
-  int max_model_len = 0;             // 0 = the checkpoint's max_position_embeddings
-  bool async = false;                // plan a step while the one before it runs
-  int kv_blocks = 0;                 // 0 = enough for max_num_seqs sequences within the memory budget
-  bool prefix_cache = false;         // requests share what equal prompt starts leave in the cache
-  int prefix_snapshots = 0;          // state slots beyond max_num_seqs that keep states for the cache; 0 = by memory
-  int snapshot_interval = 4096;      // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
+  int max_model_len = 0;        // 0 = the checkpoint's max_position_embeddings
+  bool async = true;            // plan a step while the one before it runs
+  int kv_blocks = 0;            // 0 = enough for max_num_seqs sequences within the memory budget
+  bool prefix_cache = true;     // requests share what equal prompt starts leave in the cache
+  int prefix_snapshots = 0;     // state slots beyond max_num_seqs that keep states for the cache; 0 = by memory
+  int snapshot_interval = 4096; // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
   // Which step comes next, in steps and prompt rows; see scheduler_limits.
   int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
   std::string roundings = "serving"; // serving | model | off

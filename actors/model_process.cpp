@@ -176,10 +176,11 @@ std::string described(const engine_options& o, const sizes& s, const device& dev
   };
   return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings +
          ", " + std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) +
-         ", cp " + std::to_string(o.cp) + ", max_model_len " + std::to_string(r.max_model_len) + ", each with " +
-         std::to_string(r.kv_blocks - 1) + " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
-         std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) +
-         "), " + std::to_string(s.snapshots) + " of them for the prefix cache";
+         ", cp " + std::to_string(o.cp) + (o.async ? ", two steps out" : ", one step out") + ", max_model_len " +
+         std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) + " KV blocks (" +
+         in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " + std::to_string(r.state_slots - 1) +
+         " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) + "), " + std::to_string(s.snapshots) +
+         " of them for the prefix cache";
 }
 
 } // namespace

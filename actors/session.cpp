@@ -87,6 +87,8 @@ submit submission(const session_setup& s, std::size_t index, std::uint32_t attem
   m.work.logit_rows = s.request->logit_rows;
   m.work.priority = s.request->priority;
   m.work.cache_salt = s.request->cache_salt;
+  if (index > 0)
+    m.work.fork_of = s.sequences[0];
   return m;
 }
 

@@ -22,7 +22,7 @@ constexpr std::array table{
     engine_option{"chunked-prefill", kind::toggle, "", nullptr,
                   "cut long prompts into the rows of several steps (default on)"},
     engine_option{"async", kind::toggle, "", "DEEPINFER_ZERO_OVERHEAD_SCHEDULING",
-                  "plan a step while the one before it runs (only off)"},
+                  "plan a step while the one before it runs (default on)"},
     engine_option{"nextn", kind::number, "K", "DEEPINFER_USE_NEXTN_DECODE",
                   "drafted tokens per step (only 0: no speculation)"},
     engine_option{"verify", kind::text, "RULE", nullptr, "how drafts are accepted (only coupled)"},
@@ -34,7 +34,12 @@ constexpr std::array table{
                   "prefill truncation (only off)"},
     engine_option{"yoco-keep", kind::number, "N", "DEEPINFER_YOCO_PREFILL_KEEP_TOKENS",
                   "rows that truncation keeps (none while --yoco is off)"},
-    engine_option{"prefix-cache", kind::toggle, "", nullptr, "share the caches of equal prompt starts (only off)"},
+    engine_option{"prefix-cache", kind::toggle, "", nullptr,
+                  "compute equal prompt starts once and keep them for later requests (default on)"},
+    engine_option{"prefix-snapshots", kind::number, "N", nullptr,
+                  "states kept for the prefix cache beside those of running sequences (default 0: by memory)"},
+    engine_option{"snapshot-interval", kind::number, "N", nullptr,
+                  "prompt tokens between kept states, a multiple of 128 (default 4096; 0: at prompts' ends only)"},
     engine_option{"kv-blocks", kind::number, "N", nullptr,
                   "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)"},
     engine_option{"decode-steps-between", kind::number, "N", nullptr,
@@ -96,6 +101,12 @@ void set_roundings(engine_options& o, const sourced_value& v) {
   o.roundings = v.value;
 }
 
+void set_snapshot_interval(engine_options& o, const sourced_value& v) {
+  o.snapshot_interval = number_of(v, 0, 1 << 24);
+  if (o.snapshot_interval % 128 != 0)
+    refuse(v, "states are kept where a cache block of 128 tokens ends", "give a multiple of 128");
+}
+
 // Options that this version has for one value only. Their other values would change speed or bytes, so they are refused
 // by name instead of being ignored.
 void check_fixed(const std::string& name, const sourced_value& v) {
@@ -109,15 +120,9 @@ void check_fixed(const std::string& name, const sourced_value& v) {
     refuse(v, "only off is supported: this version computes every row of a prompt", "use off, or leave the option out");
   if (name == "yoco-keep")
     refuse(v, "this has no effect, because prefill truncation is off in this version", "leave the option out");
-  const bool wanted = (name == "varlen" || name == "async" || name == "prefix-cache") && truth_of(v);
-  if (name == "varlen" && wanted)
+  if (name == "varlen" && truth_of(v))
     refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens",
            "leave the option out");
-  if (name == "async" && wanted)
-    refuse(v, "this has no effect: this version plans a step after the one before it has ended",
-           "leave the option out");
-  if (name == "prefix-cache" && wanted)
-    refuse(v, "this has no effect: this version computes every prompt from its start", "leave the option out");
 }
 
 void apply(engine_options& o, const std::string& name, const sourced_value& v) {
@@ -139,6 +144,14 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.seed = number_of(v, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
   else if (name == "kv-blocks")
     o.kv_blocks = number_of(v, 0, 1 << 24);
+  else if (name == "async")
+    o.async = truth_of(v);
+  else if (name == "prefix-cache")
+    o.prefix_cache = truth_of(v);
+  else if (name == "prefix-snapshots")
+    o.prefix_snapshots = number_of(v, 0, 1 << 20);
+  else if (name == "snapshot-interval")
+    set_snapshot_interval(o, v);
   else if (name == "decode-steps-between")
     o.decode_steps_between = number_of(v, 1, 1 << 20);
   else if (name == "prefill-fill-tokens")

@@ -129,6 +129,25 @@ BOOST_AUTO_TEST_CASE(c07_what_an_aborted_request_held_is_free_within_two_steps) 
   finish();
 }
 
+BOOST_AUTO_TEST_CASE(c13_branches_share_a_prompt_and_differ) {
+  launch(limits_of(8, 40));
+  auto p = endless(50);
+  p.n = 4;
+  p.seq_seed = 42;
+  const auto prompt = prompt_of(300, 3);
+  open("four", prompt, p);
+  sched.run();
+  BOOST_REQUIRE(results["four"].size() == 4u);
+  for (const auto& r : results["four"])
+    BOOST_TEST(r.token_ids == alone("four", prompt, p, static_cast<std::uint32_t>(r.index)),
+               boost::test_tools::per_element());
+  BOOST_TEST(results["four"][0].token_ids != results["four"][1].token_ids, boost::test_tools::per_element());
+  BOOST_TEST(engines[0]->model.rows == 300 + 3 + 4 * 49); // the prompt once, its last row for each branch, outputs
+  BOOST_TEST(cache_of(parts).forks == 3u);
+  expect_quiet();
+  finish();
+}
+
 BOOST_AUTO_TEST_CASE(c15_a_later_request_starts_where_an_earlier_one_left_the_cache) {
   launch(limits_of(4, 40));
   const auto prompt = prompt_of(300, 4);

@@ -4,6 +4,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 #include <bit>
 #include <boost/test/unit_test.hpp>
+#include <set>
 
 using namespace troupe;
 
@@ -68,6 +69,43 @@ void check_same(const generation_result& a, const generation_result& b, const st
 
 BOOST_AUTO_TEST_SUITE(llm_cache)
 
+BOOST_AUTO_TEST_CASE(c15_a_prefix_hit_gives_the_bytes_of_a_cold_run) {
+  const auto base = ids_of(300, 1);
+  auto longer = base;
+  for (const std::int32_t id : ids_of(200, 2))
+    longer.push_back(id);
+  auto other = longer;
+  other[290] += 1; // shares two blocks and differs in the third
+  const std::vector<std::vector<std::int32_t>> prompts{base, base, longer, longer, other};
+  const std::vector<int> hits{0, 256, 256, 384, 256};
+  LLM cold(options_with(0, false, false)), warm(options_with(0, true, true));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto p = params_of(12, 5 + i);
+    const auto expected = cold.generate({request_of(prompts[i])}, p), seen = warm.generate({request_of(prompts[i])}, p);
+    check_same(seen[0], expected[0], "request " + std::to_string(i));
+    BOOST_TEST(expected[0].cached_tokens == 0);
+    BOOST_TEST(seen[0].cached_tokens == hits[i], "request " << i << ": " << seen[0].cached_tokens);
+    BOOST_TEST(seen[0].usage.steps <= expected[0].usage.steps);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_row_of_a_prompt_is_computed_when_it_is_asked_for) {
+  LLM cold(options_with(0, false, false)), warm(options_with(0, true, true));
+  const auto prompt = ids_of(300, 3);
+  auto p = params_of(4, 9);
+  warm.generate({request_of(prompt)}, p);
+  p.prompt_logprobs = true;
+  auto r = request_of(prompt);
+  r.logit_rows = {5, 299};
+  const auto expected = cold.generate({r}, p), seen = warm.generate({r}, p);
+  check_same(seen[0], expected[0], "with prompt log-probabilities");
+  BOOST_TEST(seen[0].cached_tokens == 0);
+  BOOST_TEST(seen[0].prompt_logprobs.size() == 299u);
+  BOOST_TEST(bits_of(seen[0].prompt_logprobs) == bits_of(expected[0].prompt_logprobs),
+             boost::test_tools::per_element());
+  BOOST_TEST(bits_of(seen[0].logits) == bits_of(expected[0].logits), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(c02_preemption_changes_no_byte) {
   std::vector<generation_request> requests;
   std::vector<sampling_params> params;
@@ -77,8 +115,8 @@ BOOST_AUTO_TEST_CASE(c02_preemption_changes_no_byte) {
   }
   LLM roomy(options_with(0, false, false));
   const auto expected = roomy.generate(requests, params);
-  for (const bool async : {false})
-    for (const bool prefix_cache : {false}) {
+  for (const bool async : {true, false})
+    for (const bool prefix_cache : {true, false}) {
       LLM tight(options_with(6, prefix_cache, async)); // each needs up to three blocks
       const auto seen = tight.generate(requests, params);
       BOOST_REQUIRE(seen.size() == expected.size());
@@ -90,6 +128,32 @@ BOOST_AUTO_TEST_CASE(c02_preemption_changes_no_byte) {
       }
       BOOST_TEST(preemptions > 0);
     }
+}
+
+BOOST_AUTO_TEST_CASE(c13_branches_are_what_their_seeds_say_alone) {
+  LLM llm(options_with(0, true, true)), alone(options_with(0, false, false));
+  for (const std::int32_t length : {1, 128, 200}) {
+    auto p = params_of(20, 42);
+    p.n = 4;
+    const auto forked = llm.generate({request_of(ids_of(length, 4))}, p);
+    BOOST_REQUIRE(forked.size() == 4u);
+    std::set<std::vector<std::int32_t>> different;
+    for (std::uint32_t j = 0; j < 4; ++j) {
+      auto single = params_of(20, branch_seed(42, j));
+      check_same(forked[j], alone.generate({request_of(ids_of(length, 4))}, single)[0], "branch " + std::to_string(j));
+      different.insert(forked[j].token_ids);
+    }
+    BOOST_TEST(different.size() == 4u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(c13_without_a_seed_two_runs_differ) {
+  LLM llm(options_with(0, true, true));
+  auto p = params_of(20, 0);
+  p.seq_seed.reset();
+  const auto a = llm.generate({request_of(ids_of(10, 1))}, p), b = llm.generate({request_of(ids_of(10, 1))}, p);
+  BOOST_TEST(a[0].seq_seed != b[0].seq_seed);
+  BOOST_TEST((a[0].token_ids != b[0].token_ids));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

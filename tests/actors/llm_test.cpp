@@ -273,6 +273,7 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
   o.chunked_prefill = false;
   o.max_num_batched_tokens = 512;
   const mixed m = mixed_requests(8192);
+  o.async = o.prefix_cache = false;
   const auto alone = run(o, m, 0, true);
   BOOST_TEST(alone.size() >= static_cast<std::size_t>(request_count));
   struct setting {
@@ -281,13 +282,12 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
     int kv_blocks, cp;
   };
 #ifdef __SANITIZE_THREAD__
-  const setting settings[] = {{64, 2, 2, 2, 64, false, false, 8, 2}};
+  const setting settings[] = {{64, 2, 2, 2, 64, true, true, 8, 2}};
 #else
-  const setting settings[] = {{16, 1, 1, 1, 64, false, false, 0, 1}, {64, 2, 1, 1, 64, false, false, 0, 2},
-                              {0, 2, 2, 1, 5, false, false, 0, 1},   {64, 1, 2, 2, 64, false, false, 8, 1},
-                              {16, 2, 1, 4, 7, false, false, 10, 1}, {128, 1, 1, 1, 3, false, false, 4, 2},
-                              {0, 1, 2, 3, 64, false, false, 0, 2},  {0, 1, 1, 1, 9, false, false, 0, 4},
-                              {128, 1, 1, 1, 64, true, true, 0, 2}};
+  const setting settings[] = {
+      {16, 1, 1, 1, 64, true, true, 0, 1}, {64, 2, 1, 1, 64, false, true, 0, 2},  {0, 2, 2, 1, 5, true, false, 0, 1},
+      {64, 1, 2, 2, 64, true, true, 8, 1}, {16, 2, 1, 4, 7, false, false, 10, 1}, {128, 1, 1, 1, 3, true, true, 4, 2},
+      {0, 1, 2, 3, 64, true, true, 0, 2},  {0, 1, 1, 1, 9, true, true, 0, 4},     {128, 1, 1, 1, 64, true, true, 0, 2}};
 #endif
   unsigned seed = 1;
   for (const setting& s : settings) {

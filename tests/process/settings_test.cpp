@@ -31,8 +31,8 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
   refused(generate_with({"--nextn", "5"}), {"--nextn = 5", "length 0"});
   refused(generate_with({"--verify", "rejection"}), {"--verify = rejection", "coupled"});
   refused(generate_with({"--varlen"}), {"--varlen", "no effect"});
-  refused(generate_with({"--async"}), {"--async", "no effect"});
-  refused(generate_with({"--prefix-cache"}), {"--prefix-cache", "no effect"});
+  refused(generate_with({"--snapshot-interval", "100"}), {"--snapshot-interval = 100", "multiple of 128"});
+  refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
   refused(generate_with({"--decode-steps-between", "0"}), {"--decode-steps-between = 0"});
   refused(generate_with({"--device", "cuda:0"}), {"--device = cuda:0", "this build has no such device"});
@@ -56,6 +56,11 @@ BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
                                   "9", "--max-model-len", "512", "--seed", "18446744073709551615"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(contains(run.err, "reference"));
+  BOOST_TEST(contains(run.err, "0 of them for the prefix cache"));
+  const auto positive = generate_with({"--async", "--prefix-cache", "--prefix-snapshots", "5", "--snapshot-interval",
+                                       "256", "--ttft-bound-steps", "8", "--ageing-steps", "100"});
+  BOOST_TEST(positive.exit_code == 0);
+  BOOST_TEST(contains(positive.err, "5 of them for the prefix cache"), positive.err);
 }
 
 BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error) {
@@ -67,7 +72,11 @@ BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error
   BOOST_TEST(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "1"}}).exit_code == 0);
   refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"DEEPINFER_ENABLE_MTP_VARLEN"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
-  refused(generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", "1"}}), {"DEEPINFER_ZERO_OVERHEAD_SCHEDULING"});
+  for (const auto& [value, seen] : {std::pair("0", "one step out"), std::pair("1", "two steps out")}) {
+    const auto run = generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", value}});
+    BOOST_TEST(run.exit_code == 0);
+    BOOST_TEST(contains(run.err, seen), run.err);
+  }
   refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}}),
           {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE = mask"});
   refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "140"}}), {"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS"});
