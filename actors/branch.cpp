@@ -49,8 +49,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
   result_.usage.preemptions = t.preemptions;
   result_.cached_tokens = t.cached_tokens;
   result_.usage.attempts = t.attempt;
-  if (result_.token_ids.empty() && o.fresh < t.ids.size())
-    result_.usage.ttft_ms = now_ms;
+  if (o.fresh < t.ids.size())
+    note_arrival(now_ms);
   std::vector<float> logprobs;
   std::vector<std::vector<token_logprob>> top;
   append_f32(t.logprobs, logprobs);
@@ -74,6 +74,7 @@ branch::update branch::take(const tokens& t, double now_ms) {
   }
   if (why == finish_reason::error)
     result_.failure = error{t.error_code, t.error_text};
+  cause_ = why == finish_reason::abort ? "engine" : t.error_code;
   if (why == finish_reason::stop && t.stop_id >= 0)
     result_.stop_id = t.stop_id;
   auto rest = scanner_.finish(decoder_.flush());
@@ -82,6 +83,28 @@ branch::update branch::take(const tokens& t, double now_ms) {
     result_.stop_text = scanner_.stop_string(*rest.stop);
   close(rest.stop && why == finish_reason::length ? finish_reason::stop : why, now_ms, u);
   return u;
+}
+
+// Tokens that arrive together count as one arrival.
+void branch::note_arrival(double now_ms) {
+  if (result_.token_ids.empty())
+    result_.usage.ttft_ms = now_ms;
+  else
+    gaps_.observe((now_ms - last_token_ms_) / 1000);
+  last_token_ms_ = now_ms;
+}
+
+branch_record branch::record() const {
+  branch_record r;
+  r.finish_reason = result_.finish_reason;
+  r.cause = cause_;
+  r.prompt_tokens = result_.prompt_tokens;
+  r.output_tokens = static_cast<std::int64_t>(result_.token_ids.size());
+  r.first_token = result_.usage.ttft_ms / 1000;
+  r.last_token = last_token_ms_ / 1000;
+  r.end = result_.usage.total_ms / 1000;
+  r.gaps = gaps_;
+  return r;
 }
 
 // Text of one more token; true if it completed a stop string. The id that ends a branch has no text.
@@ -101,6 +124,7 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
     return u;
   if (why == finish_reason::error)
     result_.failure = failure;
+  cause_ = failure.code;
   u.text = scanner_.finish(decoder_.flush()).text;
   close(why, now_ms, u);
   return u;

@@ -33,17 +33,20 @@ public:
   };
   // Times are milliseconds since the request was accepted. Nothing changes once the branch has ended.
   update take(const tokens& t, double now_ms);
-  // The end from this side: abort, or an error that the engine could not report.
+  // The end from this side: abort, whose cause is the failure's code, or an error that the engine could not report.
   update end(finish_reason why, const error& failure, double now_ms);
 
   bool ended() const { return ended_; }
   std::int64_t next_position() const { return ledger_.next_position(); }
   std::uint32_t attempt() const { return ledger_.attempt(); }
   const generation_result& result() const { return result_; }
+  // For the metrics, once the branch has ended; without rank and max_tokens.
+  branch_record record() const;
 
 private:
   bool append(const tokens& t, std::size_t index, update& u);
   void close(finish_reason why, double now_ms, update& u);
+  void note_arrival(double now_ms);
 
   std::shared_ptr<const tokenizer> vocabulary_;
   streaming_decoder decoder_;
@@ -52,6 +55,9 @@ private:
   bool wants_logprobs_, wants_top_;
   bool ended_ = false;
   generation_result result_;
+  std::string cause_; // of an abort or an error
+  double last_token_ms_ = 0;
+  histogram<bounds::between_tokens> gaps_;
 };
 
 } // namespace troupe

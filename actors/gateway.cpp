@@ -14,8 +14,8 @@ std::vector<std::uint64_t> chain_of(const gateway_setup& s, const request_record
   if (s.schedulers.size() < 2 || !s.limits.prefix_cache || r.params.prompt_logprobs || !r.logit_rows.empty())
     return chain;
   const std::span<const std::int32_t> ids(r.prompt);
-  const auto cap = static_cast<std::size_t>(
-      hit_cap(s.limits.yoco, static_cast<std::int32_t>(ids.size()), s.limits.yoco_keep));
+  const auto cap =
+      static_cast<std::size_t>(hit_cap(s.limits.yoco, static_cast<std::int32_t>(ids.size()), s.limits.yoco_keep));
   std::uint64_t hash = chain_start(s.kv.numerics_id, s.kv.model_id, r.cache_salt);
   for (std::size_t at = 0; at < cap; at += tokens_per_kv_block)
     chain.push_back(hash = chain_next(hash, ids.subspan(at, tokens_per_kv_block)));
@@ -40,12 +40,25 @@ void lose_engine(gateway_state& st, const rank_lost& l) {
   st.router.forget(l.rank);
 }
 
+branch_record unserved_record(const request_record& r, std::uint32_t rank, finish_reason why, const error& failure) {
+  branch_record b;
+  b.rank = rank;
+  b.finish_reason = why == finish_reason::abort ? "abort" : "error";
+  b.cause = failure.code;
+  b.prompt_tokens = static_cast<std::int64_t>(r.prompt.size());
+  b.max_tokens = r.params.max_tokens;
+  b.end = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.accepted).count();
+  return b;
+}
+
 void close(self_ptr self, const done& d) {
   auto& st = state_of(self);
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
   st.loads[at->second.rank].outstanding_tokens -= at->second.cost;
+  for (const branch_record& b : d.branches)
+    st.engines[b.rank].metrics.take(b);
   st.live.erase(at);
   ++st.served;
   if (st.stopping && st.live.empty())
@@ -61,21 +74,32 @@ void session_ended(self_ptr self, const std::shared_ptr<const request_record>& r
     return;
   for (const std::uint64_t sequence : at->second.sequences)
     tell_from_outside(st.engines[at->second.rank].scheduler, cancel{{}, r->req, 1, sequence, "session lost"});
-  end_unserved(*r, seed, finish_reason::error, {"internal", "the session ended early: " + why});
-  close(self, done{r->req, "error"});
+  const error failure{"internal", "the session ended early: " + why};
+  const branch_record lost =
+      unserved_record(*r, static_cast<std::uint32_t>(at->second.rank), finish_reason::error, failure);
+  end_unserved(*r, seed, finish_reason::error, failure);
+  close(self, done{r->req, std::vector(at->second.sequences.size(), lost)});
+}
+
+// A request that gets no session: its branches end at once and count for the first engine.
+void refuse(gateway_state& st, const request_record& r, std::uint64_t seed, finish_reason why, const error& failure) {
+  for (std::int32_t i = 0; i < r.params.n && !st.engines.empty(); ++i)
+    st.engines.front().metrics.take(unserved_record(r, 0, why, failure));
+  end_unserved(r, seed, why, failure);
 }
 
 void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   auto& st = state_of(self);
   const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
   if (st.stopping || st.draining)
-    return end_unserved(*r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
-                        {"stopping", "the engine takes no new requests"});
-  const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
+    return refuse(st, *r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
+                  {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
+  const std::int64_t cost =
+      static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
   const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st.setup, *r));
   if (rank == no_engine)
-    return end_unserved(*r, seed, finish_reason::error,
-                        {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
+    return refuse(st, *r, seed, finish_reason::error,
+                  {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
   session_setup s;
   s.request = r;
   s.vocabulary = st.setup.vocabulary;
@@ -92,6 +116,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   entry.sequences = s.sequences;
   entry.cost = cost;
   st.loads[rank].outstanding_tokens += cost;
+  st.engines[rank].metrics.params_n.observe(r->params.n);
   entry.session = self->spawn(session, s);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
@@ -118,9 +143,11 @@ void stop_all(self_ptr self) {
 }
 
 gateway_report report_of(const gateway_state& st) {
-  gateway_report r{st.live.size(), st.served, {}};
+  gateway_report r{st.live.size(), st.served, {}, {}};
   for (const engine_load& l : st.loads)
     r.outstanding.push_back(l.outstanding_tokens);
+  for (const gateway_state::engine& e : st.engines)
+    r.metrics.push_back(e.metrics);
   return r;
 }
 

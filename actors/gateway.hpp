@@ -19,8 +19,9 @@ TROUPE_FIELDS(gateway_query)
 struct gateway_report {
   std::uint64_t live = 0, served = 0;
   std::vector<std::int64_t> outstanding; // [engines] tokens: prompts and max_tokens of live branches
+  std::vector<request_metrics> metrics;  // [engines]
 };
-TROUPE_FIELDS(gateway_report, live, served, outstanding)
+TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 
 using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<done>, answers<rank_lost>,
                                        answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
@@ -49,6 +50,7 @@ struct gateway_state {
   struct engine {
     scheduler_actor scheduler;
     std::optional<std::string> lost; // why it takes no more requests
+    request_metrics metrics{};
   };
   gateway_setup setup;
   std::vector<engine> engines;

@@ -1,10 +1,12 @@
 #include "actors/llm.hpp"
 #include "actors/model_process.hpp"
 #include "cluster/shutdown.hpp"
+#include "runtime/metrics/metrics_text.hpp"
 #include "runtime/tokenizer/utf8.hpp"
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 
 namespace troupe {
@@ -34,6 +36,19 @@ std::vector<float> in_request_order(const std::vector<float>& ascending, const s
   return out;
 }
 
+std::string name_of(const std::string& folder) {
+  const std::filesystem::path path = std::filesystem::path(folder + "/").lexically_normal();
+  return path.parent_path().filename().string();
+}
+
+// The answer to a query, or a fresh report if none comes.
+template <class Report, class Handle, class Query>
+Report report_of(caf::scoped_actor& self, const Handle& from, const Query& query) {
+  Report report{};
+  ask(self.ptr(), from, 5000ms, query).receive([&](const Report& r) { report = r; }, [](const caf::error&) {});
+  return report;
+}
+
 generation_result refused(const std::string& id, const error& why) {
   generation_result r;
   r.id = id;
@@ -45,7 +60,7 @@ generation_result refused(const std::string& id, const error& why) {
 } // namespace
 
 struct LLM::impl {
-  explicit impl(const engine_options& options) : process(make_model_process(options)) {
+  explicit impl(const engine_options& options) : process(make_model_process(options)), model(name_of(options.model)) {
     prepare_process<caf::id_block::troupe>();
     const std::string bad = check_messages(system);
     if (!bad.empty())
@@ -53,7 +68,7 @@ struct LLM::impl {
     root = system.spawn(worker_root, std::shared_ptr<const process_setup>(process.setup));
     caf::scoped_actor self{system};
     ask(self.ptr(), root, 30000ms, start{})
-        .receive([&](const started& s) { front = s.front; },
+        .receive([&](const started& s) { parts = s; },
                  [&](const caf::error& e) {
                    throw config_error("", "engine", "", "did not start: " + text(system, e), "");
                  });
@@ -69,12 +84,13 @@ struct LLM::impl {
   result<std::string> claim(const std::string& id, req_t req);
 
   model_process process;
+  std::string model; // name for people: the folder's
   std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
   std::atomic<std::uint64_t> next_request{0}, next_name{0};
   local_config config;
   caf::actor_system system{config};
   worker_root_actor root;
-  gateway_actor front;
+  started parts;
 };
 
 result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request& r) const {
@@ -179,7 +195,7 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
       copy.result->logits = in_request_order(e.result->logits, sorted, wanted);
       f(copy);
     };
-  tell_from_outside(m.front, open_request{r});
+  tell_from_outside(m.parts.front, open_request{r});
   return *id;
 }
 
@@ -187,7 +203,7 @@ bool LLM::abort(const std::string& id) {
   const auto req = impl_->live->find(id);
   if (!req)
     return false;
-  tell_from_outside(impl_->front, cancel{{}, *req, 1, 0, "abort"});
+  tell_from_outside(impl_->parts.front, cancel{{}, *req, 1, 0, "caller"});
   return true;
 }
 
@@ -241,6 +257,28 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
     for (auto& r : list)
       all.push_back(std::move(r));
   return all;
+}
+
+std::string LLM::metrics() const {
+  const started& parts = impl_->parts;
+  caf::scoped_actor self{impl_->system};
+  const auto front = report_of<gateway_report>(self, parts.front, gateway_query{});
+  std::vector<engine_snapshot> engines(parts.engines.size());
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    engine_snapshot& e = engines[i];
+    if (i < front.metrics.size())
+      e.requests = front.metrics[i];
+    const auto s = report_of<scheduler_report>(self, parts.engines[i].scheduler, scheduler_query{});
+    e.steps = s.metrics;
+    const auto kv = report_of<kv_report>(self, parts.engines[i].kv, kv_query{});
+    e.kv = kv.statistics;
+    e.running = s.running;
+    e.waiting = s.waiting;
+    e.preemptions = s.preemptions;
+    e.kv_blocks = std::max(kv.blocks - 1, 0);
+    e.state_slots = std::max(kv.slots - 1, 0);
+  }
+  return metrics_text(impl_->model, engines);
 }
 
 result<std::vector<std::int32_t>> LLM::prompt_ids(const generation_request& request) const {

@@ -93,6 +93,10 @@ public:
   // The token ids that the request's prompt stands for; errors as of submit.
   result<std::vector<std::int32_t>> prompt_ids(const generation_request& request) const;
 
+  // Counters, gauges and histograms of all engines in Prometheus' text format (runtime/metrics/metrics_text.hpp); what
+  // an engine does not answer within seconds is 0. A request counts from the moment on which its last event came.
+  std::string metrics() const;
+
   const tokenizer& vocabulary() const;
   const model_config& config() const;
   const std::string& numerics_id() const;

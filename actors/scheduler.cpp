@@ -6,8 +6,21 @@ namespace {
 
 using self_ptr = scheduler_actor::stateful_pointer<scheduler_state>;
 
+using clock = std::chrono::steady_clock;
+
 void go_on(self_ptr self);
 void end_turn(self_ptr self);
+
+double seconds_since(clock::time_point then) {
+  return std::chrono::duration<double>(clock::now() - then).count();
+}
+
+void note_start(engine_metrics& m, scheduler_state::route& r) {
+  if (r.started != clock::time_point{})
+    return;
+  r.started = clock::now();
+  m.queue_time.observe(std::chrono::duration<double>(r.started - r.arrived).count());
+}
 
 tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   tokens t;
@@ -38,6 +51,10 @@ void send_events(self_ptr self) {
     const auto at = st.routes.find(e.id.value);
     if (at == st.routes.end())
       continue;
+    if (e.output.sampled && e.outputs_before == 0) {
+      note_start(st.metrics, at->second); // a branch that took another's prompt has no prefill step
+      st.metrics.prefill_time.observe(seconds_since(at->second.started));
+    }
     tell(self, at->second.reader, tokens_of(at->second, e));
     if (e.end != finish_reason::none)
       st.routes.erase(at);
@@ -81,8 +98,11 @@ void check_progress(self_ptr self, const step_check& c) {
 bool begin_turn(scheduler_state& st) {
   if (st.core->in_turn() || st.core->steps_out() >= (st.setup.limits.async ? most_steps_out : 1))
     return false;
+  const auto began = clock::now();
   const step_intent i = st.core->intent();
-  return st.core->want(decide_step(std::span(&i, 1), st.core->rule()), *st.want);
+  const bool asked = st.core->want(decide_step(std::span(&i, 1), st.core->rule()), *st.want);
+  st.planning = seconds_since(began);
+  return asked;
 }
 
 // Begins turns as long as steps may be planned and there is something to do. A turn that asks nothing of the KV manager
@@ -115,16 +135,26 @@ void consult_verifier(self_ptr self, const step_plan& plan) {
   tell(self, st.setup.verifier, std::move(l));
 }
 
+void note_starts(scheduler_state& st, const step_plan& prefill) {
+  for (const planned_sequence& s : prefill.sequences)
+    if (const auto at = st.routes.find(s.spec->id.value); at != st.routes.end())
+      note_start(st.metrics, at->second);
+}
+
 // The step that a turn was for is planned and sent.
 void end_turn(self_ptr self) {
   auto& st = state_of(self);
   const scheduler_state::round_trip& t = st.trips[st.next_trip];
+  const auto began = clock::now();
   if (!st.core->plan(*st.got, *t.plan, st.events))
     return;
+  st.metrics.plan_time.observe(st.planning + seconds_since(began));
   st.next_trip = (st.next_trip + 1) % st.trips.size();
   tell(self, st.setup.executor, step{t.plan->number, t.plan, t.result});
   if (t.plan->kind == step_kind::decode)
     consult_verifier(self, *t.plan);
+  else
+    note_starts(st, *t.plan);
 }
 
 void finish_turn(self_ptr self, const kv_turn_done& d) {
@@ -138,11 +168,14 @@ void finish_turn(self_ptr self, const kv_turn_done& d) {
 
 void finish_step(self_ptr self, const step_done& d) {
   auto& st = state_of(self);
-  step_result& r = *st.trips[(st.next_trip + st.trips.size() - st.core->steps_out()) % st.trips.size()].result;
+  const auto& t = st.trips[(st.next_trip + st.trips.size() - st.core->steps_out()) % st.trips.size()];
+  step_result& r = *t.result;
   if (st.lost || st.core->steps_out() == 0 || d.number != r.number)
     return;
   ++st.answers;
   st.last_step_ms = r.ms;
+  st.metrics.take_step(t.plan->kind == step_kind::prefill, static_cast<std::int64_t>(t.plan->tokens.size()),
+                       r.ms / 1000);
   st.core->complete(r, st.events);
   go_on(self);
 }
@@ -184,8 +217,13 @@ ack take(self_ptr self, const submit& s) {
   const status queued = st.core->submit(request_of(j), st.events);
   if (!queued)
     return refusal(s.head.msg_id, queued.failure());
-  st.routes[j.sequence] = {caf::actor_cast<session_actor>(self->current_sender()), j.req, j.branch, j.attempt,
-                           static_cast<std::int32_t>(j.tokens.size())};
+  st.routes[j.sequence] = {caf::actor_cast<session_actor>(self->current_sender()),
+                           j.req,
+                           j.branch,
+                           j.attempt,
+                           static_cast<std::int32_t>(j.tokens.size()),
+                           clock::now(),
+                           {}};
   go_on(self);
   return {s.head.msg_id, ack_code::ok, {}};
 }
@@ -220,9 +258,10 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
         state_of(self).drafts = {p.round, p.total_q, p.lengths};
       },
       [=](const scheduler_query&) {
-        const auto& core = *state_of(self).core;
-        return scheduler_report{core.waiting(), core.running(),     core.live(),
-                                core.steps(),   core.preemptions(), core.free_blocks()};
+        const auto& st = state_of(self);
+        const auto& core = *st.core;
+        return scheduler_report{core.waiting(),     core.running(),     core.live(), core.steps(),
+                                core.preemptions(), core.free_blocks(), st.metrics};
       },
       [=](const rank_lost& l) { lose(self, l.why); },
       [=](const drain&) { state_of(self).draining = true; },

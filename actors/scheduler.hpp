@@ -30,6 +30,7 @@ struct scheduler_state {
     req_t req;
     std::uint32_t branch = 0, attempt = 1;
     std::int32_t prompt_tokens = 0;
+    std::chrono::steady_clock::time_point arrived{}, started{}; // started: its first step was sent; zero before
   };
   struct round_trip { // of one step; untouched while it is out
     std::shared_ptr<step_plan> plan;
@@ -44,7 +45,9 @@ struct scheduler_state {
   std::size_t next_trip = 0;
   std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
   std::unordered_map<std::uint64_t, route> routes; // by sequence
-  draft_plan drafts;                               // newest advice of the verifier
+  engine_metrics metrics;
+  double planning = 0; // seconds, of the turn under way
+  draft_plan drafts;   // newest advice of the verifier
   std::uint64_t round = 0;
   double last_step_ms = 0;
   bool draining = false;

@@ -30,6 +30,16 @@ void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   ask(self, st.setup.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
 }
 
+done farewell(const session_state& st) {
+  done d{st.setup.request->req, {}};
+  for (std::size_t i = 0; i < st.branches.size(); ++i) {
+    d.branches.push_back(st.branches[i].record());
+    d.branches.back().rank = st.setup.rank;
+    d.branches.back().max_tokens = st.setup.request->params.max_tokens;
+  }
+  return d;
+}
+
 // Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
 // over.
 void publish(self_ptr self, std::size_t index, branch::update u) {
@@ -47,7 +57,7 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     e.result = st.branches[index].result();
     if (--st.live == 0) {
       r.live->remove(r.id);
-      tell_from_outside(st.setup.gateway, done{r.req, e.result->finish_reason});
+      tell_from_outside(st.setup.gateway, farewell(st));
     }
   }
   tell_reader(r, e);
@@ -63,13 +73,13 @@ void fail_branches(self_ptr self, const error& why) {
     publish(self, i, st.branches[i].end(finish_reason::error, why, age_ms(*st.setup.request)));
 }
 
-void abort_all(self_ptr self) {
+void abort_all(self_ptr self, const std::string& cause) {
   auto& st = state_of(self);
   for (std::size_t i = 0; i < st.branches.size(); ++i) {
     if (st.branches[i].ended())
       continue;
     cancel_sequence(self, i, "abort");
-    publish(self, i, st.branches[i].end(finish_reason::abort, {}, age_ms(*st.setup.request)));
+    publish(self, i, st.branches[i].end(finish_reason::abort, {cause, {}}, age_ms(*st.setup.request)));
   }
 }
 
@@ -148,10 +158,10 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         return tok_ack{b.next_position(), b.attempt()};
       },
       [=](const cancel& c) {
-        abort_all(self);
+        abort_all(self, c.reason);
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
-      [=](const stop&) { abort_all(self); },
+      [=](const stop&) { abort_all(self, "shutdown"); },
   };
 }
 

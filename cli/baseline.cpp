@@ -188,7 +188,7 @@ int run_baseline(const baseline_options& options) {
   else if (options.baseline != "-")
     check_replaceable(options.baseline, {&input});
 
-  engine_session session(engine_settings);
+  engine_session session(engine_settings, options.engine.metrics_file);
   const baseline_fingerprint fingerprint{.checkpoint = checkpoint_digest(engine_settings.model),
                                          .numerics = session.engine->numerics_id(),
                                          .roundings = engine_settings.roundings,
@@ -208,7 +208,7 @@ int run_baseline(const baseline_options& options) {
     spdlog::error("{}", run.reader().failure());
   if (outcome.interrupted)
     return exit_interrupted;
-  const bool failed = run.failed() || outcome.stopped || run.failed_count() > 0;
+  const bool failed = run.failed() || outcome.stopped || outcome.metrics_lost || run.failed_count() > 0;
   if (check) {
     const int code = report_check(stored, run.take_found());
     return failed ? exit_request_failed : code;

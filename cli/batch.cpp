@@ -67,7 +67,7 @@ int run_batch(const batch_options& options) {
   const finished_results kept =
       output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
   line_writer out(std::move(output));
-  engine_session session(engine_settings);
+  engine_session session(engine_settings, options.engine.metrics_file);
 
   batch_run run(std::move(input), *session.engine, out, kept);
   progress_line progress("batch");
@@ -83,7 +83,8 @@ int run_batch(const batch_options& options) {
     spdlog::warn("interrupted: the same command continues the batch");
     return exit_interrupted;
   }
-  return run.failed() || outcome.stopped || !finished || run.failed_count() > 0 ? exit_request_failed : exit_ok;
+  const bool failed = run.failed() || outcome.stopped || outcome.metrics_lost || !finished || run.failed_count() > 0;
+  return failed ? exit_request_failed : exit_ok;
 }
 
 } // namespace troupe

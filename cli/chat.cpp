@@ -103,6 +103,7 @@ private:
         end = e.result;
       return print(e.text);
     });
+    failed_ = failed_ || outcome.metrics_lost;
     if (outcome.interrupted)
       return leave(exit_interrupted);
     if (outcome.stopped || !end)
@@ -146,7 +147,7 @@ int run_chat(const chat_options& options) {
   if (options.params.n != 1)
     throw config_error("command line", "--n", std::to_string(options.params.n), "a conversation has one answer a turn",
                        "leave --n out");
-  engine_session session(resolve_engine_options(options.engine, process_environment()));
+  engine_session session(resolve_engine_options(options.engine, process_environment()), options.engine.metrics_file);
   const result<turn_tokens> tokens = find_turn_tokens(session.engine->vocabulary());
   if (!tokens)
     throw config_error("tokenizer.json", "", "", tokens.failure().message, "use troupe generate with this model");

@@ -140,7 +140,7 @@ int run_generate(const generate_options& options) {
   if (show_demonstration && !options.temperature_given)
     params.temperature = 0;
 
-  engine_session session(resolve_engine_options(options.engine, process_environment()));
+  engine_session session(resolve_engine_options(options.engine, process_environment()), options.engine.metrics_file);
   const bool streaming = !options.json && requests.size() == 1 && params.n == 1 && ::isatty(STDOUT_FILENO) == 1;
   printer out(options.json, streaming, requests.size(), params.n);
   if (show_demonstration && !options.json && !out.print(demonstration))
@@ -150,7 +150,7 @@ int run_generate(const generate_options& options) {
       run_requests(session, source, 256, streaming, [&out](const generation_event& e) { return out.take(e); });
   if (outcome.interrupted)
     return out.finish() ? exit_interrupted : exit_request_failed;
-  return outcome.stopped || out.any_failed() ? exit_request_failed : exit_ok;
+  return outcome.stopped || outcome.metrics_lost || out.any_failed() ? exit_request_failed : exit_ok;
 }
 
 } // namespace troupe

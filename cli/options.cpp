@@ -85,6 +85,13 @@ void add_sampling_options(CLI::App& app, sampling_params& p) {
       ->group("Sampling");
 }
 
+void add_metrics_option(CLI::App& app, engine_flags& flags) {
+  app.add_option("--metrics", flags.metrics_file,
+                 "file for counts and times in Prometheus' text format, written at the end")
+      ->type_name("FILE")
+      ->group("Diagnostics");
+}
+
 void add_log_options(CLI::App& app, log_settings& log) {
   app.add_flag_function(
          "-v,--verbose", [&log](std::int64_t) { log.verbosity = 1; }, "more diagnostics")
@@ -329,6 +336,11 @@ command_line parse_command_line(int argc, char** argv) {
   check_model_options check_model;
   CLI::App* check_model_verb = add_check_model(app, check_model);
 
+  add_metrics_option(*generate_verb, generate.engine);
+  add_metrics_option(*chat_verb, chat.engine);
+  add_metrics_option(*batch_verb, batch.engine);
+  add_metrics_option(*score_verb, score.engine);
+  add_metrics_option(*baseline_verb, baseline.engine);
   for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb, bench_verb,
                          make_model_verb, check_model_verb})
     add_log_options(*verb, line.log);

@@ -13,7 +13,8 @@ namespace troupe {
 // Engine options as they stand on the command line: text by option name (engine_settings.hpp), not yet checked.
 struct engine_flags {
   std::map<std::string, std::string> given;
-  std::string config_file; // --config; empty if absent
+  std::string config_file;  // --config; empty if absent
+  std::string metrics_file; // --metrics; empty if absent
 };
 
 struct log_settings {

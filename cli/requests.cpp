@@ -1,6 +1,9 @@
 #include "cli/requests.hpp"
+#include "cli/line_io.hpp"
+#include "cli/log.hpp"
 #include "cli/progress.hpp"
 #include "cli/verbs.hpp"
+#include "runtime/base/pending_file.hpp"
 #include <array>
 #include <atomic>
 #include <future>
@@ -166,7 +169,9 @@ private:
 
 } // namespace
 
-engine_session::engine_session(const engine_options& options) {
+engine_session::engine_session(const engine_options& options, const std::string& metrics) : metrics_file(metrics) {
+  if (!metrics_file.empty())
+    check_replaceable(metrics_file, {});
   progress_line progress("loading " + options.model);
   std::atomic<int> percent{0};
   engine_options watched = options;
@@ -190,7 +195,10 @@ engine_session::~engine_session() {
 run_outcome run_requests(engine_session& session, request_source& source, int window, bool streaming,
                          const std::function<bool(const generation_event&)>& receive,
                          const std::function<void()>& idle) {
-  return runner(*session.engine, session.signals, source, window, streaming, receive).run(idle);
+  run_outcome outcome = runner(*session.engine, session.signals, source, window, streaming, receive).run(idle);
+  if (!session.metrics_file.empty())
+    outcome.metrics_lost = !succeeded(write_whole_file(session.metrics_file, session.engine->metrics()));
+  return outcome;
 }
 
 } // namespace troupe

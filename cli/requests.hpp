@@ -12,8 +12,9 @@ namespace troupe {
 class engine_session {
 public:
   // Loads the model, with a progress line. Ends the process (130) on Ctrl-C while loading: nothing has begun by then.
-  // Throws config_error or device_error.
-  explicit engine_session(const engine_options& options);
+  // metrics_file: where run_requests writes the engine's metrics at its end; empty is nowhere. Throws config_error or
+  // device_error.
+  explicit engine_session(const engine_options& options, const std::string& metrics_file = {});
   // Gives the signals their usual effect again, so that Ctrl-C also ends a shutdown, and stops the engine.
   ~engine_session();
   engine_session(const engine_session&) = delete;
@@ -21,6 +22,7 @@ public:
 
   interrupts signals; // before the engine: its threads must not take them
   std::unique_ptr<LLM> engine;
+  std::string metrics_file;
 };
 
 struct engine_request {
@@ -42,6 +44,7 @@ struct run_outcome {
   bool interrupted = false; // the first Ctrl-C: no new requests were taken
   bool stopped =
       false; // the second, or the receiver asked to stop: live requests were aborted, their ends not delivered
+  bool metrics_lost = false; // the metrics file could not be written; the reason was logged
 };
 
 // `window`: branches in flight at most (one request always fits). `receive` gets every event of a branch in order,

@@ -129,7 +129,7 @@ int run_score(const score_options& options) {
   line_writer out(open_output_anew(options.output, input));
   if (!options.logits_file.empty())
     check_replaceable(options.logits_file, {&out.file()});
-  engine_session session(engine_settings);
+  engine_session session(engine_settings, options.engine.metrics_file);
 
   score_run run(std::move(input), *session.engine, out, !options.logits_file.empty());
   progress_line progress("score");
@@ -147,7 +147,7 @@ int run_score(const score_options& options) {
   if (!options.logits_file.empty() &&
       !succeeded(run.write_logits(options.logits_file, session.engine->config().vocab_size)))
     return exit_request_failed;
-  return run.failed() || run.failed_count() > 0 ? exit_request_failed : exit_ok;
+  return run.failed() || outcome.metrics_lost || run.failed_count() > 0 ? exit_request_failed : exit_ok;
 }
 
 } // namespace troupe

@@ -46,6 +46,26 @@ job some_job() {
   return j;
 }
 
+engine_metrics some_metrics() {
+  engine_metrics m;
+  m.prefill_steps = 3;
+  m.accepted_tokens = 1ull << 40;
+  m.iteration_tokens.observe(9);
+  m.prefill_time.observe(1e6);
+  return m;
+}
+
+branch_record some_record() {
+  branch_record r;
+  r.rank = 1;
+  r.finish_reason = "abort";
+  r.cause = "caller";
+  r.output_tokens = 7;
+  r.end = 1.5;
+  r.gaps.observe(0.02);
+  return r;
+}
+
 tokens some_tokens() {
   tokens t;
   t.req = some_req;
@@ -88,7 +108,7 @@ std::string check_messages(caf::actor_system& system) {
       {"submit", survives(system, submit{some_stamp, some_job()})},
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
-      {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4, 5, 6})},
+      {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4, 5, 6, some_metrics()})},
       {"kv_turn_done", survives(system, kv_turn_done{12})},
       {"kv_query", survives(system, kv_query{true})},
       {"kv_report", survives(system, some_kv_report())},
@@ -101,7 +121,7 @@ std::string check_messages(caf::actor_system& system) {
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},
       {"tok_ack", survives(system, tok_ack{1002, 1})},
-      {"done", survives(system, done{some_req, "stop"})},
+      {"done", survives(system, done{some_req, {some_record()}})},
   });
 }
 

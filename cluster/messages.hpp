@@ -6,6 +6,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/kv/kv_turn.hpp"
+#include "runtime/metrics/metrics.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <cstdint>
@@ -20,6 +21,22 @@ namespace troupe {
 // because compiled grammars travel on their own.
 TROUPE_FIELDS(sampling_params, temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop,
               stop_token_ids, n, logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias)
+
+// Metrics as they travel in reports.
+template <class Inspector, const auto& Bounds> auto inspect(Inspector& f, histogram<Bounds>& h) {
+#if TROUPE_CAF_OLD
+  return f(caf::meta::type_name("histogram"), h.counts, h.sum);
+#else
+  return f.object(h).fields(f.field("counts", h.counts), f.field("sum", h.sum));
+#endif
+}
+TROUPE_FIELDS(branch_record, rank, finish_reason, cause, prompt_tokens, output_tokens, max_tokens, first_token,
+              last_token, end, gaps)
+TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, abort, error, abort_causes, error_codes,
+              request_prompt_tokens, request_generation_tokens, params_max_tokens, params_n, time_to_first_token,
+              inter_token_latency, time_per_output_token, end_to_end, decode_time)
+TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, drafts, draft_tokens, accepted_tokens, iteration_tokens,
+              plan_time, run_time, queue_time, prefill_time)
 
 // Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known
 // msg_id.
@@ -110,8 +127,9 @@ TROUPE_FIELDS(scheduler_query)
 struct scheduler_report {
   std::uint64_t waiting = 0, running = 0, live = 0, steps = 0, preemptions = 0;
   std::int32_t free_blocks = 0;
+  engine_metrics metrics{};
 };
-TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks)
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics)
 
 // ---- kv_manager
 
@@ -231,9 +249,9 @@ TROUPE_FIELDS(tok_ack, next_pos, attempt)
 
 struct done { // one way, to the gateway: all branches of a request have ended
   req_t req;
-  std::string reason; // of the last branch
+  std::vector<branch_record> branches;
 };
-TROUPE_FIELDS(done, req, reason)
+TROUPE_FIELDS(done, req, branches)
 
 // Round trip of every serialisable message through CAF's serializer; a start-up check against a field that lost its
 // way. Empty, or the name of the first message that came back different.

@@ -1,4 +1,5 @@
 #include "tests/process/troupe_process.hpp"
+#include "tests/support/metric_text.hpp"
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -83,6 +84,30 @@ BOOST_AUTO_TEST_CASE(seeds_come_from_the_ids) {
   BOOST_TEST((seeds == std::set<std::uint64_t>{4455775677501943u, 7862257940660785u})); // exactness.md T10, S = 0
   const auto other = json_lines(troupe_reading(request("r1", 1), {"batch", "-", "-", "--seed", "7"}).out);
   BOOST_TEST(other.at(0)["seq_seed"] == 107904788684558u);
+}
+
+BOOST_AUTO_TEST_CASE(metrics_are_written_at_the_end) {
+  const temporary_folder folder;
+  process_options options;
+  options.input = request("a", 4) + request("b", 3, ", \"n\": 2") + "oops\n";
+  const auto run = run_troupe({"batch", "-", "-", "--metrics", folder / "m.prom"}, options);
+  BOOST_TEST(run.exit_code == 1);
+  std::size_t prompt = 0, output = 0;
+  for (const auto& line : json_lines(run.out)) {
+    prompt += line["prompt_tokens"].get<std::size_t>();
+    output += line["token_ids"].size();
+  }
+  const std::string text = test_support::read_text(folder / "m.prom");
+  BOOST_TEST(test_support::metric(text, "prompt_tokens_total") == prompt);
+  BOOST_TEST(test_support::metric(text, "generation_tokens_total") == output);
+  BOOST_TEST(test_support::metric(text, "request_success_total") == 3);
+  BOOST_TEST(test_support::metric(text, "num_requests_running") == 0);
+
+  options.input = request("a", 1);
+  const auto nowhere = run_troupe({"batch", "-", "-", "--metrics", folder / "none/m.prom"}, options);
+  BOOST_TEST(nowhere.exit_code == 2); // before the model is loaded
+  BOOST_TEST(nowhere.out == "");
+  BOOST_TEST(contains(nowhere.err, "none/m.prom: the file cannot be written"));
 }
 
 BOOST_AUTO_TEST_CASE(an_interrupted_batch_is_continued) {
@@ -258,7 +283,8 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_input) {
   BOOST_TEST(json_lines(test_support::read_text(folder / "out.jsonl")).size() == 20000u);
   BOOST_TEST(peak_kb > 0);
 #if defined(__SANITIZE_ADDRESS__)
-  const long limit_mb = 400 + 512; // freed memory stays in the sanitizer's quarantine of 256 MB, its shadow takes an eighth
+  const long limit_mb =
+      400 + 512; // freed memory stays in the sanitizer's quarantine of 256 MB, its shadow takes an eighth
 #else
   const long limit_mb = 400;
 #endif

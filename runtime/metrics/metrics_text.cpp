@@ -1,0 +1,163 @@
+#include "runtime/metrics/metrics_text.hpp"
+#include "runtime/metrics/exposition.hpp"
+
+namespace troupe {
+
+namespace {
+
+using type = exposition::type;
+
+class writer {
+public:
+  writer(const std::string& model_name, std::span<const engine_snapshot> engines) : engines_(engines) {
+    for (std::size_t i = 0; i < engines.size(); ++i)
+      labels_.push_back({{"model_name", model_name}, {"engine", std::to_string(i)}});
+  }
+
+  // A family with one sample for each engine.
+  template <class Get> void each(const char* name, type t, const char* help, const Get& get) {
+    out_.family(name, t, help);
+    for (std::size_t i = 0; i < engines_.size(); ++i)
+      out_.sample(labels_[i], get(engines_[i]));
+  }
+  // A family with samples for each engine that one more label tells apart: get gives pairs of its value and a sample.
+  template <class Get> void by_label(const char* name, type t, const char* help, const char* label, const Get& get) {
+    out_.family(name, t, help);
+    for (std::size_t i = 0; i < engines_.size(); ++i)
+      for (const auto& [value, sample] : get(engines_[i])) {
+        metric_labels labels = labels_[i];
+        labels.emplace_back(label, value);
+        out_.sample(labels, sample);
+      }
+  }
+  const std::string& text() const { return out_.text(); }
+
+private:
+  std::span<const engine_snapshot> engines_;
+  std::vector<metric_labels> labels_; // [engines]
+  exposition out_;
+};
+
+template <class T> using labelled = std::vector<std::pair<std::string, T>>;
+
+double share(std::int32_t part, std::int32_t all) {
+  return all > 0 ? static_cast<double>(part) / all : 0;
+}
+
+void write_state(writer& w) {
+  using s = engine_snapshot;
+  const auto count = [](std::int32_t n) { return static_cast<std::uint64_t>(n); };
+  w.each("troupe:num_requests_running", type::gauge, "Sequences that hold KV.", [](const s& e) { return e.running; });
+  w.each("troupe:num_requests_waiting", type::gauge, "Sequences that wait for a place.",
+         [](const s& e) { return e.waiting; });
+  w.each("troupe:kv_cache_usage_perc", type::gauge, "Share of the KV blocks that sequences use; 1 means all.",
+         [](const s& e) { return share(e.kv.used_blocks, e.kv_blocks); });
+  w.each("troupe:kv_blocks", type::gauge, "KV blocks of the engine.", [&](const s& e) { return count(e.kv_blocks); });
+  w.each("troupe:kv_blocks_cached", type::gauge, "KV blocks that the prefix cache can find, in use or idle.",
+         [&](const s& e) { return count(e.kv.cached_blocks); });
+  w.each("troupe:state_slots", type::gauge, "State slots of the engine.",
+         [&](const s& e) { return count(e.state_slots); });
+  w.each("troupe:state_slot_usage_perc", type::gauge, "Share of the state slots in use; 1 means all.",
+         [](const s& e) { return share(e.kv.used_slots, e.state_slots); });
+}
+
+void write_engine_counters(writer& w) {
+  using s = engine_snapshot;
+  using counts = labelled<std::uint64_t>;
+  w.each("troupe:prefix_cache_queries_total", type::counter, "Prompt tokens looked up in the prefix cache.",
+         [](const s& e) { return e.kv.queried_tokens; });
+  w.each("troupe:prefix_cache_hits_total", type::counter, "Prompt tokens found in the prefix cache.",
+         [](const s& e) { return e.kv.hit_tokens; });
+  w.each("troupe:kv_blocks_evicted_total", type::counter, "KV blocks that left the prefix cache.",
+         [](const s& e) { return e.kv.evicted_blocks; });
+  w.by_label("troupe:state_snapshots_total", type::counter,
+             "Snapshots of states for the prefix cache, by what became of them.", "event", [](const s& e) {
+               return counts{{"kept", e.kv.snapshots_kept},
+                             {"refused", e.kv.snapshots_refused},
+                             {"dropped", e.kv.snapshots_dropped},
+                             {"evicted", e.kv.snapshots_evicted}};
+             });
+  w.each("troupe:forks_total", type::counter, "Branches that took the prompt of another one.",
+         [](const s& e) { return e.kv.forks; });
+  w.each("troupe:num_preemptions_total", type::counter, "Times that a sequence lost its cache to others.",
+         [](const s& e) { return e.preemptions; });
+  w.by_label("troupe:steps_total", type::counter, "Steps by kind.", "kind", [](const s& e) {
+    return counts{{"prefill", e.steps.prefill_steps}, {"decode", e.steps.decode_steps}};
+  });
+  w.each("troupe:spec_decode_num_drafts_total", type::counter, "Proposals of the drafter.",
+         [](const s& e) { return e.steps.drafts; });
+  w.each("troupe:spec_decode_num_draft_tokens_total", type::counter, "Drafted tokens that were verified.",
+         [](const s& e) { return e.steps.draft_tokens; });
+  w.each("troupe:spec_decode_num_accepted_tokens_total", type::counter, "Drafted tokens that were accepted.",
+         [](const s& e) { return e.steps.accepted_tokens; });
+}
+
+void write_request_counters(writer& w) {
+  using s = engine_snapshot;
+  w.each("troupe:prompt_tokens_total", type::counter, "Prompt tokens of the branches that have ended with output.",
+         [](const s& e) { return e.requests.prompt_tokens; });
+  w.each("troupe:generation_tokens_total", type::counter, "Output tokens of the branches that have ended.",
+         [](const s& e) { return e.requests.generation_tokens; });
+  w.by_label("troupe:request_success_total", type::counter, "Branches that have ended, by finish reason.",
+             "finished_reason", [](const s& e) {
+               return labelled<std::uint64_t>{{"stop", e.requests.stop},
+                                              {"length", e.requests.length},
+                                              {"abort", e.requests.abort},
+                                              {"error", e.requests.error}};
+             });
+  w.by_label("troupe:request_aborts_total", type::counter, "Aborted branches, by cause.", "cause",
+             [](const s& e) { return e.requests.abort_causes; });
+  w.by_label("troupe:request_errors_total", type::counter, "Branches that have ended with an error, by its code.",
+             "code", [](const s& e) { return e.requests.error_codes; });
+}
+
+void write_sizes(writer& w) {
+  using s = engine_snapshot;
+  w.each("troupe:iteration_tokens_total", type::histogram, "Rows of a step.",
+         [](const s& e) { return e.steps.iteration_tokens; });
+  w.each("troupe:request_prompt_tokens", type::histogram, "Prompt tokens of a branch.",
+         [](const s& e) { return e.requests.request_prompt_tokens; });
+  w.each("troupe:request_generation_tokens", type::histogram, "Output tokens of a branch.",
+         [](const s& e) { return e.requests.request_generation_tokens; });
+  w.each("troupe:request_params_max_tokens", type::histogram, "max_tokens of a branch.",
+         [](const s& e) { return e.requests.params_max_tokens; });
+  w.each("troupe:request_params_n", type::histogram, "Branches of a request.",
+         [](const s& e) { return e.requests.params_n; });
+}
+
+void write_times(writer& w) {
+  using s = engine_snapshot;
+  w.each("troupe:time_to_first_token_seconds", type::histogram, "From acceptance to the first output token.",
+         [](const s& e) { return e.requests.time_to_first_token; });
+  w.each("troupe:inter_token_latency_seconds", type::histogram, "Between two arrivals of output tokens of a branch.",
+         [](const s& e) { return e.requests.inter_token_latency; });
+  w.each("troupe:request_time_per_output_token_seconds", type::histogram,
+         "Mean time for each output token of a branch behind its first.",
+         [](const s& e) { return e.requests.time_per_output_token; });
+  w.each("troupe:e2e_request_latency_seconds", type::histogram, "From acceptance to the end of a branch.",
+         [](const s& e) { return e.requests.end_to_end; });
+  w.each("troupe:request_queue_time_seconds", type::histogram, "From arrival at the engine to the first step.",
+         [](const s& e) { return e.steps.queue_time; });
+  w.each("troupe:request_prefill_time_seconds", type::histogram, "From the first step to the first output token.",
+         [](const s& e) { return e.steps.prefill_time; });
+  w.each("troupe:request_decode_time_seconds", type::histogram, "From the first output token to the last.",
+         [](const s& e) { return e.requests.decode_time; });
+  w.by_label("troupe:step_time_seconds", type::histogram, "Parts of a step: planning it, running it on the device.",
+             "phase", [](const s& e) {
+               return labelled<histogram<bounds::step>>{{"plan", e.steps.plan_time}, {"run", e.steps.run_time}};
+             });
+}
+
+} // namespace
+
+std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines) {
+  writer w(model_name, engines);
+  write_state(w);
+  write_engine_counters(w);
+  write_request_counters(w);
+  write_sizes(w);
+  write_times(w);
+  return w.text();
+}
+
+} // namespace troupe

@@ -1,0 +1,138 @@
+// What a process of engines counts, from requests to Prometheus text.
+#include "actors/llm.hpp"
+#include "tests/support/metric_text.hpp"
+#include "tests/support/stub_process.hpp"
+#include <condition_variable>
+#include <mutex>
+
+using namespace troupe;
+using test_support::metric;
+
+namespace {
+
+engine_options tiny(int engines) {
+  engine_options o;
+  o.model = TROUPE_SOURCE_DIR "/models/tiny-v41/";
+  o.max_num_seqs = 4;
+  o.max_num_batched_tokens = 32;
+  o.max_model_len = 512;
+  o.threads = 1;
+  o.engines = engines;
+  return o;
+}
+
+generation_request ids(const std::string& id, std::vector<std::int32_t> prompt) {
+  return {.id = id, .prompt = {}, .prompt_ids = std::move(prompt)};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(process_metrics)
+
+BOOST_AUTO_TEST_CASE(a_batch_is_counted_exactly) {
+  LLM llm(tiny(2));
+  BOOST_TEST(metric(llm.metrics(), "request_success_total") == 0);
+  std::vector<generation_request> requests;
+  for (int i = 0; i < 5; ++i)
+    requests.push_back(
+        ids("r" + std::to_string(i), std::vector<std::int32_t>(static_cast<std::size_t>(10 + i), 300 + i)));
+  BOOST_TEST(llm.generate(requests, {.temperature = 0, .max_tokens = 7, .ignore_eos = true}).size() == 5u);
+  std::string text = llm.metrics();
+  // Rows of all steps: every prompt token, and every output token but the last of each request.
+  BOOST_TEST(metric(text, "iteration_tokens_total_sum") == 60 + 5 * 6);
+  BOOST_TEST(metric(text, "iteration_tokens_total_count") == metric(text, "steps_total"));
+  BOOST_TEST(metric(text, "step_time_seconds_count", "phase=\"run\"") == metric(text, "steps_total"));
+  BOOST_TEST(metric(text, "step_time_seconds_sum", "phase=\"run\"") > 0);
+
+  const auto two =
+      llm.generate({ids("two", {300, 301})}, {.temperature = 0, .max_tokens = 3, .ignore_eos = true, .n = 2});
+  // A stop id that is the first token drawn.
+  const auto stopped = llm.generate(
+      {ids("stop", {300, 301})},
+      {.temperature = 0, .max_tokens = 3, .ignore_eos = true, .stop_token_ids = {two.at(0).token_ids.at(0)}});
+  BOOST_TEST(stopped.at(0).finish_reason == "stop");
+  // Refused before it was queued: not a request of any engine.
+  BOOST_TEST(llm.generate({ids("bad", {-1})}, sampling_params{}).at(0).finish_reason == "error");
+
+  text = llm.metrics();
+  BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"length\"") == 5 + 2);
+  BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"stop\"") == 1);
+  BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"error\"") == 0);
+  BOOST_TEST(metric(text, "prompt_tokens_total") == 60 + 2 * 2 + 2);
+  BOOST_TEST(metric(text, "generation_tokens_total") == 5 * 7 + 2 * 3 + 1);
+  BOOST_TEST(metric(text, "request_success_total", "engine=\"0\"") > 0);
+  BOOST_TEST(metric(text, "request_success_total", "engine=\"1\"") > 0);
+  BOOST_TEST(metric(text, "request_params_n_sum") == 5 + 2 + 1);
+  BOOST_TEST(metric(text, "request_params_n_count") == 7);
+  BOOST_TEST(metric(text, "request_params_max_tokens_sum") == 5 * 7 + 3 * 3);
+  BOOST_TEST(metric(text, "time_to_first_token_seconds_count") == 8);
+  BOOST_TEST(metric(text, "inter_token_latency_seconds_count") == 5 * 6 + 2 * 2);
+  BOOST_TEST(metric(text, "request_time_per_output_token_seconds_count") == 7);
+  BOOST_TEST(metric(text, "e2e_request_latency_seconds_count") == 8);
+  BOOST_TEST(metric(text, "request_queue_time_seconds_count") == 8);
+  BOOST_TEST(metric(text, "request_prefill_time_seconds_count") == 8);
+  BOOST_TEST(metric(text, "e2e_request_latency_seconds_sum") >= metric(text, "time_to_first_token_seconds_sum"));
+  BOOST_TEST(metric(text, "num_requests_running") == 0);
+  BOOST_TEST(metric(text, "state_slots") > 0);
+  BOOST_TEST(text.find("model_name=\"tiny-v41\"") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(an_abort_is_counted_with_its_cause) {
+  LLM llm(tiny(1));
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t length = 0;
+  bool ended = false;
+  BOOST_REQUIRE(llm.submit(ids("a", {1, 2, 3}), {.temperature = 0, .max_tokens = 400, .ignore_eos = true},
+                           [&](const generation_event& e) {
+                             const std::lock_guard lock(mutex);
+                             length += e.text.size();
+                             ended = ended || e.result;
+                             changed.notify_all();
+                           }));
+  std::unique_lock lock(mutex);
+  BOOST_REQUIRE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return length > 0 || ended; }));
+  lock.unlock();
+  BOOST_TEST(metric(llm.metrics(), "num_requests_running") == 1);
+  BOOST_TEST(llm.abort("a"));
+  lock.lock();
+  BOOST_REQUIRE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return ended; }));
+  lock.unlock();
+  const std::string text = llm.metrics();
+  BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"abort\"") == 1);
+  BOOST_TEST(metric(text, "request_aborts_total", "cause=\"caller\"") == 1);
+  BOOST_TEST(metric(text, "prompt_tokens_total") == 3);
+}
+
+BOOST_FIXTURE_TEST_CASE(errors_and_refusals_are_counted_by_code, stub_process) {
+  scheduler_limits l;
+  l.max_num_seqs = 2;
+  l.max_num_batched_tokens = 32;
+  l.max_model_len = 100;
+  l.kv_blocks = 5;
+  launch(l);
+  const auto front = [&] { return query<gateway_report>(parts.front, gateway_query{}).metrics.at(0); };
+  engines[0]->failures = 1;
+  open("broken", {1, 2, 3}, {.max_tokens = 2});
+  sched.run();
+  open("good", {1, 2, 3}, {.max_tokens = 2});
+  sched.run();
+  request_metrics m = front();
+  BOOST_TEST(m.error == 1u);
+  BOOST_TEST(m.error_codes.at("device_error") == 1u);
+  BOOST_TEST(m.prompt_tokens == 3u); // the broken one had no output
+  tell_from_outside(parts.engines[0].scheduler, rank_lost{0, "pulled out"});
+  tell_from_outside(parts.front, rank_lost{0, "pulled out"});
+  sched.run();
+  sampling_params two;
+  two.n = 2;
+  open("late", {1, 2, 3}, two);
+  sched.run();
+  m = front();
+  BOOST_TEST(m.error == 3u);
+  BOOST_TEST(m.error_codes.at("engine_lost") == 2u);
+  BOOST_TEST(m.request_generation_tokens.count() == 4u);
+  finish();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
