@@ -322,18 +322,62 @@ BOOST_AUTO_TEST_CASE(stricter_filters_keep_subsets) {
   BOOST_TEST(wide_p.size() < 100u);
 }
 
-BOOST_AUTO_TEST_CASE(frequencies_follow_the_softmax) {
-  std::vector<int> count(8);
-  const int draws = 40000;
-  for (int i = 0; i < draws; ++i)
-    ++count[static_cast<std::size_t>(
-        sample({.logits = x, .seed = static_cast<std::uint64_t>(i), .position = 3}).token)];
-  double chi2 = 0;
-  for (std::size_t i = 0; i < 8; ++i) {
-    const double want = draws * std::exp(static_cast<double>(row_logprob(x, static_cast<std::int32_t>(i)).logprob));
-    chi2 += (count[i] - want) * (count[i] - want) / want;
+// Chi square of counts against shares that sum to 1.
+double chi_square(const std::vector<double>& counts, const std::vector<double>& shares) {
+  const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
+  double sum = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    sum += (counts[i] - n * shares[i]) * (counts[i] - n * shares[i]) / (n * shares[i]);
+  return sum;
+}
+
+// Shares of the ids that a kept set of x holds.
+std::vector<double> shares_of(float temperature, float top_p) {
+  sample_scratch scratch(x.size());
+  std::vector<std::uint64_t> w(x.size());
+  BOOST_REQUIRE(kept_weights({.logits = x, .temperature = temperature, .top_p = top_p}, scratch, w) ==
+                sample_status::ok);
+  const double all = static_cast<double>(std::accumulate(w.begin(), w.end(), std::uint64_t{0}));
+  std::vector<double> shares;
+  for (const std::uint64_t mass : w)
+    if (mass != 0)
+      shares.push_back(static_cast<double>(mass) / all);
+  return shares;
+}
+
+// A million draws with fixed seeds, half of them over the positions of one request, half over the seeds of one
+// position: the frequencies are those of the kept mass, and what was drawn before says nothing about the next.
+BOOST_AUTO_TEST_CASE(frequencies_follow_the_mass_and_neighbours_are_independent) {
+  const std::vector<double> want = shares_of(.7f, .9f); // ids 0 1 2 3 6 (T4)
+  BOOST_REQUIRE(want.size() == 5u);
+  std::vector<double> pair_shares;
+  for (const double a : want)
+    for (const double b : want)
+      pair_shares.push_back(a * b);
+  for (const bool over_positions : {true, false}) {
+    sample_scratch scratch(x.size());
+    std::vector<double> counts(5), neighbours(25);
+    std::size_t before = 5;
+    for (std::uint64_t i = 0; i < 500000; ++i) {
+      const std::int32_t token = sample_row({.logits = x,
+                                             .temperature = .7f,
+                                             .top_p = .9f,
+                                             .seed = over_positions ? 42 : i,
+                                             .position = over_positions ? i : 42,
+                                             .logprob = false},
+                                            scratch)
+                                     .token;
+      const std::size_t at = token == 6 ? 4 : static_cast<std::size_t>(token);
+      BOOST_REQUIRE(at < 5u);
+      ++counts[at];
+      if (before < 5)
+        ++neighbours[5 * before + at];
+      before = at;
+    }
+    BOOST_TEST(chi_square(counts, want) < 18.47);                 // 99.9 % at 4 degrees of freedom
+    BOOST_TEST(chi_square(neighbours, pair_shares) < 51.18);      // at 24
+    BOOST_TEST(chi_square(counts, shares_of(.72f, .9f)) > 18.47); // fine enough to see a temperature 3 % off
   }
-  BOOST_TEST(chi2 < 24.3); // 99.9 % of chi square with 7 degrees of freedom
 }
 
 BOOST_AUTO_TEST_CASE(unusable_rows_are_reported) {
