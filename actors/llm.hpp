@@ -25,7 +25,7 @@ struct model_config;
 
 struct engine_options {
   std::string model;                // folder of the released layout
-  std::string device = "cpu";       // cpu | reference
+  std::string device = "cpu";       // cpu, reference, cuda-reference[:i]
   int threads = 0;                  // 0 = one per available core; shared by all engines of the process
   int engines = 1;                  // data-parallel engines
   int ep = 1;                       // expert-parallel executors; 1 = every engine computes its experts itself
