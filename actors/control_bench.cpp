@@ -2,15 +2,30 @@
 #include "actors/worker_root.hpp"
 #include "cluster/shutdown.hpp"
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <numeric>
+#include <thread>
 
 namespace troupe {
 
 namespace {
 
 using clock_type = std::chrono::steady_clock;
+
+// Any ordinary token for every sequence.
+void answer(const step_plan& plan, step_result& out) {
+  out.sequences.resize(plan.sequences.size());
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+    sequence_result& r = out.sequences[i];
+    r.id = plan.sequences[i].spec->id;
+    r.sampled = plan.sequences[i].sample;
+    r.token = 300 + plan.sequences[i].start % 97;
+  }
+}
 
 // Gives every sequence a token at once and remembers when each step began.
 class null_engine final : public step_engine {
@@ -23,20 +38,69 @@ public:
   }
   bool finished() override { return true; }
   void collect(step_result& out) override {
-    const step_plan& plan = *plans_.front();
+    answer(*plans_.front(), out);
     plans_.pop_front();
-    out.sequences.resize(plan.sequences.size());
-    for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
-      sequence_result& r = out.sequences[i];
-      r.id = plan.sequences[i].spec->id;
-      r.sampled = plan.sequences[i].sample;
-      r.token = 300 + plan.sequences[i].start % 97; // any ordinary id
-    }
   }
   std::vector<clock_type::time_point> started;
 
 private:
   std::deque<const step_plan*> plans_;
+};
+
+// A device of known speed.
+class timed_engine final : public step_engine {
+public:
+  struct busy {
+    clock_type::time_point begin, end;
+    bool decode = false;
+  };
+
+  timed_engine(std::chrono::microseconds step, std::size_t steps) : step_(step) {
+    work.reserve(steps);
+    device_ = std::thread([this] { run(); });
+  }
+  ~timed_engine() override {
+    stopping_.store(true);
+    device_.join();
+  }
+  void launch(const step_plan& plan) override {
+    const std::uint64_t n = launched_.load(std::memory_order_relaxed);
+    plans_[n % most_steps_out] = &plan;
+    launched_.store(n + 1, std::memory_order_release);
+  }
+  bool finished() override { return ended_.load(std::memory_order_acquire) > collected_; }
+  void collect(step_result& out) override {
+    while (!finished())
+      std::this_thread::yield();
+    answer(*plans_[collected_++ % most_steps_out], out);
+  }
+  std::vector<busy> work; // to read when nothing is out
+
+private:
+  void run() {
+    for (std::uint64_t n = 0;; ++n) {
+      while (launched_.load(std::memory_order_acquire) <= n) {
+        if (stopping_.load())
+          return;
+        std::this_thread::yield();
+      }
+      busy b;
+      b.begin = clock_type::now();
+      b.decode = plans_[n % most_steps_out]->kind == step_kind::decode;
+      do
+        b.end = clock_type::now();
+      while (b.end - b.begin < step_);
+      work.push_back(b);
+      ended_.store(n + 1, std::memory_order_release);
+    }
+  }
+
+  std::chrono::microseconds step_;
+  std::array<const step_plan*, most_steps_out> plans_{};
+  std::atomic<std::uint64_t> launched_{0}, ended_{0};
+  std::uint64_t collected_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::thread device_;
 };
 
 struct bench_config : caf::actor_system_config {
@@ -70,32 +134,26 @@ std::shared_ptr<const request_record> request_of(int number, int steps, const st
   return r;
 }
 
-control_path_figures figures_of(const std::vector<clock_type::time_point>& started, int sequences) {
-  std::vector<double> gaps;
-  for (std::size_t i = 1; i < started.size(); ++i)
-    gaps.push_back(std::chrono::duration<double, std::micro>(started[i] - started[i - 1]).count());
-  control_path_figures f;
-  f.steps = static_cast<int>(started.size());
-  f.sequences = sequences;
-  if (gaps.empty())
-    return f;
-  f.mean_us = std::chrono::duration<double, std::micro>(started.back() - started.front()).count() /
-              static_cast<double>(gaps.size());
-  std::sort(gaps.begin(), gaps.end());
-  f.p50_us = gaps[gaps.size() / 2];
-  f.p99_us = gaps[gaps.size() * 99 / 100];
-  return f;
+// Mean, median and 99th percentile of what was measured, in any order.
+template <class Figures> void summarise(std::vector<double> us, Figures& f) {
+  if (us.empty())
+    return;
+  f.mean_us = std::accumulate(us.begin(), us.end(), 0.0) / static_cast<double>(us.size());
+  std::sort(us.begin(), us.end());
+  f.p50_us = us[us.size() / 2];
+  f.p99_us = us[us.size() * 99 / 100];
 }
 
-} // namespace
-
-control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps) {
+// `sequences` requests decode `steps` tokens through a whole process of actors over `engine`.
+void run_decodes(const std::shared_ptr<step_engine>& engine, const std::string& tokenizer_file, int sequences,
+                 int steps, bool async) {
   auto setup = std::make_shared<process_setup>();
-  const auto engine = std::make_shared<null_engine>(static_cast<std::size_t>(steps));
   setup->limits.max_num_seqs = sequences;
   setup->limits.max_num_batched_tokens = std::max(4 * sequences, 16);
   setup->limits.max_model_len = steps + 16;
-  setup->limits.kv_blocks = 1 + sequences * blocks_for(steps + 16);
+  setup->limits.kv_blocks = 1 + sequences * (blocks_for(steps + 16) + 1); // room for all to run together
+  setup->limits.prefix_cache = false;
+  setup->limits.async = async;
   setup->kv.blocks = setup->limits.kv_blocks;
   setup->kv.slots = sequences + 1;
   setup->engines = {engine};
@@ -121,7 +179,39 @@ control_path_figures measure_control_path(const std::string& tokenizer_file, int
     if (const std::size_t left = wait_for_actors(system, std::chrono::seconds(30), 1))
       give_up_on_actors(left);
   }
-  return figures_of(engine->started, sequences);
+}
+
+double us_between(clock_type::time_point from, clock_type::time_point to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+} // namespace
+
+control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps) {
+  const auto engine = std::make_shared<null_engine>(static_cast<std::size_t>(steps));
+  run_decodes(engine, tokenizer_file, sequences, steps, true);
+  control_path_figures f;
+  f.steps = static_cast<int>(engine->started.size());
+  f.sequences = sequences;
+  std::vector<double> us;
+  for (std::size_t i = 1; i < engine->started.size(); ++i)
+    us.push_back(us_between(engine->started[i - 1], engine->started[i]));
+  summarise(std::move(us), f);
+  return f;
+}
+
+idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int steps, int step_us, bool async) {
+  const auto engine =
+      std::make_shared<timed_engine>(std::chrono::microseconds(step_us), static_cast<std::size_t>(2 * steps + 64));
+  run_decodes(engine, tokenizer_file, sequences, steps, async);
+  std::vector<double> us;
+  for (std::size_t i = 1; i < engine->work.size(); ++i)
+    if (engine->work[i - 1].decode && engine->work[i].decode)
+      us.push_back(us_between(engine->work[i - 1].end, engine->work[i].begin));
+  idle_figures f;
+  f.gaps = static_cast<int>(us.size());
+  summarise(std::move(us), f);
+  return f;
 }
 
 } // namespace troupe

@@ -14,4 +14,14 @@ struct control_path_figures {
 // Runs `steps` decode steps of `sequences` requests through the whole engine; tokenizer_file: any tokenizer.json.
 control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps);
 
+// How long a device waits between two decode steps: from the end of one to the begin of the next.
+struct idle_figures {
+  int gaps = 0;
+  double mean_us = 0, p50_us = 0, p99_us = 0;
+};
+
+// As above, over a device of known speed: a thread that is busy for `step_us` with every step. async: two steps are
+// out.
+idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int steps, int step_us, bool async);
+
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <sched.h>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -80,6 +81,8 @@ void look_at_device(self_ptr self) {
   const auto until = clock_type::now() + look_for;
   while (!oldest_is_over(st) && clock_type::now() < until)
     ;
+  if (!oldest_is_over(st))
+    std::this_thread::yield(); // who makes the next plan may need this core
   answer_finished(self);
 }
 

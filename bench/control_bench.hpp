@@ -8,4 +8,7 @@ namespace troupe {
 // Microseconds per step from the scheduler's plan to its next one, at 1, 16 and 64 running sequences that decode.
 void bench_control(const bench_settings& settings);
 
+// Microseconds that a device of known speed waits between two decode steps, with one and with two steps out.
+void bench_idle(const bench_settings& settings);
+
 } // namespace troupe

@@ -18,4 +18,17 @@ BOOST_AUTO_TEST_CASE(steps_are_counted) {
   }
 }
 
+// That every step of the device is seen, with one and with two steps out; the waiting is printed, never judged here.
+BOOST_AUTO_TEST_CASE(gaps_are_counted) {
+  for (const bool async : {false, true}) {
+    const auto f = measure_idle_gap(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json", 4, 100, 200, async);
+    BOOST_TEST(f.gaps >= 95); // all sequences together, or some before the others
+    BOOST_TEST(f.gaps <= 4 * 100);
+    BOOST_TEST(f.p50_us >= 0);
+    BOOST_TEST(f.p50_us <= f.p99_us);
+    std::cout << "idle gap, async " << async << ": mean " << f.mean_us << " us, p50 " << f.p50_us << ", p99 "
+              << f.p99_us << '\n';
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
