@@ -264,7 +264,6 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
     } else if (s->in == phase::admitting) {
       s->life = ++lives_;
       s->depends_on = 0;
-      s->published = 0;
       queue(*s);
     }
   }

@@ -186,7 +186,7 @@ void scheduler_core::want_prefill() {
       want_rows(*candidates_[i], shares_[i].rows);
   std::int32_t promised = promised_blocks();
   for (std::size_t i = 0; i < candidates_.size(); ++i)
-    if (candidates_[i]->in == phase::waiting && candidates_[i]->turn != turns_ && shares_[i].rows > 0) {
+    if (candidates_[i]->in == phase::waiting && shares_[i].rows > 0) {
       want_admission(*candidates_[i], shares_[i].rows, promised);
       promised += blocks_for(candidates_[i]->prompt_tokens()) - blocks_for(shares_[i].rows);
     }
@@ -227,7 +227,6 @@ std::int32_t scheduler_core::want_forks(std::int32_t budget) {
     forks_.erase(forks_.begin());
     std::erase(parent.branches, &s);
     --parked_;
-    parent.turn = turns_; // nobody takes its blocks in this turn
     s.parent = nullptr;
     s.in = phase::admitting;
     s.depends_on = static_cast<std::uint64_t>(parent.last_step);
@@ -320,7 +319,6 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
     if (!v)
       return 0; // waits for those before it
     drop_cache(*v);
-    v->turn = turns_; // does not come back in this turn
     ++v->preemptions;
     ++preemptions_;
     release_branches(*v);
@@ -438,7 +436,7 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
 void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev) {
   const std::int64_t since = s.refused_since;
   const bool alone = active_.empty() && next_.release.empty() && first;
-  s.depends_on = 0, s.published = 0;
+  s.depends_on = 0;
   const std::int64_t waits_since = s.waits_since;
   queue(s);
   s.waits_since = waits_since, s.refused_since = since;
