@@ -175,7 +175,9 @@ void bench_decode(const bench_settings& settings) {
 
 void bench_prefill(const bench_settings& settings) {
   const int repeats = settings.smoke ? 1 : 5;
-  LLM engine(settings.engine);
+  engine_options cold = settings.engine;
+  cold.prefix_cache = false; // every repetition computes the same prompt again
+  LLM engine(cold);
   const int longest =
       settings.engine.max_model_len > 0 ? settings.engine.max_model_len : engine.config().max_position_embeddings;
   decode_speed(engine, 1, 64, 2); // warm-up
