@@ -212,7 +212,12 @@ BOOST_AUTO_TEST_CASE(c17_memory_stays_flat) {
   for (int i = 0; i < 20; ++i)
     round();
   const std::size_t after = resident_kib();
-  BOOST_TEST(after < before + 1024, before << " KiB, after 4000 requests more " << after);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::size_t more = 512 * 1024; // the sanitizers keep freed memory and shadows of what was touched
+#else
+  const std::size_t more = 1024;
+#endif
+  BOOST_TEST(after < before + more, before << " KiB, after 4000 requests more " << after);
   expect_quiet();
   finish();
 }
