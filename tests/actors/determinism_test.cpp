@@ -21,9 +21,11 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int prompts = 3, output_tokens = 8; // sanitizers look at memory, not at bits
 constexpr std::size_t most_rows = 6;
+constexpr bool fills_the_cache = false; // these prompts are too short for a second block
 #else
 constexpr int prompts = 8, output_tokens = 32;
 constexpr std::size_t most_rows = 20;
+constexpr bool fills_the_cache = true;
 #endif
 
 // What must not matter. The defaults are those of the reference run, except that it runs every request alone.
@@ -345,8 +347,10 @@ void compare(const std::vector<std::vector<int>>& rows, const std::vector<work>&
   for (const std::string& line : c.divergences())
     BOOST_ERROR(line);
   BOOST_TEST(c.most_outputs() == 1u);
-  BOOST_TEST(c.preemptions() > 0);
-  BOOST_TEST(c.cached_tokens() > 0);
+  if (fills_the_cache) {
+    BOOST_TEST(c.preemptions() > 0);
+    BOOST_TEST(c.cached_tokens() > 0);
+  }
 }
 
 } // namespace
