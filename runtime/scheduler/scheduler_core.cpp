@@ -65,7 +65,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   sequences_.emplace(s.spec->id, &s);
   if (request.deadline_steps > 0) {
     s.expires = step_ + request.deadline_steps;
-    deadlines_.emplace(s.expires, &s);
+    deadlines_.insert(&s);
   }
   queue(s);
   if (!s.output.empty()) { // a replay may have nothing left to do
@@ -153,7 +153,7 @@ void scheduler_core::end(sequence& s, sequence_event event, events& out) {
     drop_cache(s);
   release_branches(s);
   if (s.expires > 0)
-    deadlines_.erase({s.expires, &s});
+    deadlines_.erase(&s);
   sequences_.erase(s.spec->id);
   auto output = std::move(s.output); // keeps its memory
   auto blocks = std::move(s.blocks);
@@ -175,8 +175,8 @@ void scheduler_core::end_with(sequence& s, std::string code, std::string text, e
 }
 
 void scheduler_core::expire(events& out) {
-  while (!deadlines_.empty() && deadlines_.begin()->first < step_ + 1)
-    end_with(*deadlines_.begin()->second, "deadline", "it was not done within its deadline_steps", out);
+  while (!deadlines_.empty() && (*deadlines_.begin())->expires <= step_)
+    end_with(**deadlines_.begin(), "deadline", "it was not done within its deadline_steps", out);
 }
 
 // What has been computed for good and fills whole blocks, from now on for everybody.
@@ -255,9 +255,12 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
       ++r.s->steps;
       end_with(*r.s, "device_error", why, out);
     }
-  for (auto& [id, s] : sequences_) {
-    if (s->depends_on != f.number)
-      continue;
+  candidates_.clear();
+  for (const auto& [id, s] : sequences_)
+    if (s->depends_on == f.number)
+      candidates_.push_back(s);
+  std::sort(candidates_.begin(), candidates_.end(), before{}); // a replay does the same in the same order
+  for (sequence* s : candidates_) {
     if (s->holds_cache()) {
       drop_cache(*s);
       queue(*s);

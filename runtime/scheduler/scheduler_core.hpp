@@ -72,10 +72,10 @@ public:
   std::size_t live() const { return sequences_.size(); }
   std::size_t steps_out() const { return flights_out_; }
   bool in_turn() const { return turn_.open; }
-  std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); } // planned so far
-  std::uint64_t preemptions() const { return preemptions_; } // caches taken from sequences so far
+  std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); }    // planned so far
+  std::uint64_t preemptions() const { return preemptions_; }                   // caches taken from sequences so far
   std::int32_t free_blocks() const { return free_blocks_ + released_blocks_; } // as far as the last answer tells
-  held_back waiting_for() const;                                            // what the queue waits for
+  held_back waiting_for() const;                                               // what the queue waits for
   const scheduler_limits& limits() const { return limits_; }
   // Every sequence is in exactly the place that its state says; positions, blocks and counters agree.
   bool consistent() const;
@@ -156,7 +156,7 @@ private:
   std::vector<sequence*> active_; // hold KV, in the order of service
   std::vector<sequence*> forks_;  // parked branches whose parent's prompt is through
   std::size_t parked_ = 0;        // on parents or in forks_
-  std::set<std::pair<std::int64_t, sequence*>> deadlines_;
+  std::set<sequence*, expires_before> deadlines_;
   std::uint64_t arrivals_ = 0, lives_ = 0;
 
   turn turn_;

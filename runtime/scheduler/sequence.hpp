@@ -84,5 +84,10 @@ struct scheduled_sequence {
 struct before {
   bool operator()(const scheduled_sequence* a, const scheduled_sequence* b) const { return a->order < b->order; }
 };
+struct expires_before {
+  bool operator()(const scheduled_sequence* a, const scheduled_sequence* b) const {
+    return a->expires != b->expires ? a->expires < b->expires : a->order < b->order;
+  }
+};
 
 } // namespace troupe
