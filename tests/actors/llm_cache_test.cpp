@@ -2,6 +2,7 @@
 #include "actors/llm.hpp"
 #include "runtime/request/seeds.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/support/embedded_options.hpp"
 #include <bit>
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -11,12 +12,7 @@ using namespace troupe;
 namespace {
 
 engine_options options_with(int kv_blocks, bool prefix_cache, bool async) {
-  engine_options o;
-  o.model = TROUPE_SOURCE_DIR "/models/tiny-v41";
-  o.max_num_seqs = 8;
-  o.max_num_batched_tokens = 128;
-  o.max_model_len = 1024;
-  o.threads = 1;
+  engine_options o = embedded_options();
   o.kv_blocks = kv_blocks;
   o.prefix_cache = prefix_cache;
   o.async = async;

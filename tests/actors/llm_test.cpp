@@ -4,6 +4,7 @@
 #include "runtime/model/config.hpp"
 #include "runtime/request/seeds.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/support/embedded_options.hpp"
 #include <algorithm>
 #include <bit>
 #include <boost/test/unit_test.hpp>
@@ -15,16 +16,6 @@
 using namespace troupe;
 
 namespace {
-
-engine_options small_options() {
-  engine_options o;
-  o.model = TROUPE_SOURCE_DIR "/models/tiny-v41";
-  o.max_num_seqs = 8;
-  o.max_num_batched_tokens = 128;
-  o.max_model_len = 1024;
-  o.threads = 1;
-  return o;
-}
 
 sampling_params greedy(std::int32_t max_tokens) {
   sampling_params p;
@@ -48,7 +39,7 @@ std::string line_of(generation_result r) {
 BOOST_AUTO_TEST_SUITE(llm_api)
 
 BOOST_AUTO_TEST_CASE(generates_text_and_refuses_bad_requests_one_by_one) {
-  LLM llm(small_options());
+  LLM llm(embedded_options());
   BOOST_TEST(llm.description().find("cpu-1") != std::string::npos);
   std::vector<generation_request> requests(8);
   requests[0].prompt = "def main():";
@@ -90,7 +81,7 @@ BOOST_AUTO_TEST_CASE(generates_text_and_refuses_bad_requests_one_by_one) {
 }
 
 BOOST_AUTO_TEST_CASE(streams_aborts_and_refuses_duplicates) {
-  LLM llm(small_options());
+  LLM llm(embedded_options());
   std::mutex mutex;
   std::condition_variable changed;
   std::string text;
@@ -130,7 +121,7 @@ BOOST_AUTO_TEST_CASE(destruction_ends_live_requests_with_abort) {
   std::mutex mutex;
   std::vector<std::string> ends;
   {
-    LLM llm(small_options());
+    LLM llm(embedded_options());
     auto p = greedy(900);
     p.ignore_eos = true;
     for (int i = 0; i < 3; ++i) {
@@ -148,7 +139,7 @@ BOOST_AUTO_TEST_CASE(destruction_ends_live_requests_with_abort) {
 
 BOOST_AUTO_TEST_CASE(wrong_options_name_key_value_and_remedy) {
   const auto message_of = [](auto change) {
-    auto o = small_options();
+    auto o = embedded_options();
     change(o);
     try {
       LLM llm(o);
@@ -269,7 +260,7 @@ std::map<std::pair<std::string, int>, std::string> run(const engine_options& o, 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
-  auto o = small_options();
+  auto o = embedded_options();
   o.chunked_prefill = false;
   o.max_num_batched_tokens = 512;
   const mixed m = mixed_requests(8192);
@@ -291,7 +282,7 @@ BOOST_AUTO_TEST_CASE(mixed_requests_are_byte_identical_in_every_setting) {
 #endif
   unsigned seed = 1;
   for (const setting& s : settings) {
-    auto v = small_options();
+    auto v = embedded_options();
     v.chunked_prefill = s.chunk > 0;
     v.max_num_batched_tokens = s.chunk > 0 ? s.chunk : 512;
     v.threads = s.threads;

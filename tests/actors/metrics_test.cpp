@@ -1,5 +1,6 @@
 // What a process of engines counts, from requests to Prometheus text.
 #include "actors/llm.hpp"
+#include "tests/support/embedded_options.hpp"
 #include "tests/support/metric_text.hpp"
 #include "tests/support/stub_process.hpp"
 #include <condition_variable>
@@ -11,12 +12,11 @@ using test_support::metric;
 namespace {
 
 engine_options tiny(int engines) {
-  engine_options o;
-  o.model = TROUPE_SOURCE_DIR "/models/tiny-v41/";
+  engine_options o = embedded_options();
+  o.model += '/'; // is no part of the name in metrics
   o.max_num_seqs = 4;
   o.max_num_batched_tokens = 32;
   o.max_model_len = 512;
-  o.threads = 1;
   o.engines = engines;
   return o;
 }

@@ -206,4 +206,23 @@ struct core_world {
   }
 };
 
+inline scheduler_limits small_limits(bool async = false) {
+  scheduler_limits l;
+  l.max_num_batched_tokens = 256;
+  l.max_model_len = 1000;
+  l.kv_blocks = 60;
+  l.async = async;
+  return l;
+}
+
+// The output that the request has with nobody else there.
+inline std::vector<std::int32_t> alone(const core_request& r, const core_world& w) {
+  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len).output;
+}
+
+// One turn; true if a step came of it.
+inline bool turn(core_world& w) {
+  return w.begin_turn() && w.end_turn();
+}
+
 } // namespace troupe

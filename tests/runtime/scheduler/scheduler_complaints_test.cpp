@@ -11,29 +11,13 @@ namespace {
 using list = std::vector<std::int32_t>;
 constexpr auto each = boost::test_tools::per_element();
 
-scheduler_limits small() {
-  scheduler_limits l;
-  l.max_num_batched_tokens = 256;
-  l.max_model_len = 1000;
-  l.kv_blocks = 60;
-  return l;
-}
-
-list alone(const core_request& r, const core_world& w) {
-  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len).output;
-}
-
-bool turn(core_world& w) {
-  return w.begin_turn() && w.end_turn();
-}
-
 // Two sequences in a pool that holds both prompts, but not both outputs: the first takes a block from the second after
 // `boundary` of its tokens. Returns the second's outcome.
 struct squeezed {
   core_world w;
   core_request first, second;
   static scheduler_limits limits(bool async, bool cache) {
-    scheduler_limits l = small();
+    scheduler_limits l = small_limits(true);
     l.async = async;
     l.prefix_cache = cache;
     l.kv_blocks = 1 + 5;
@@ -53,7 +37,7 @@ struct squeezed {
 BOOST_AUTO_TEST_SUITE(scheduler_complaints)
 
 BOOST_AUTO_TEST_CASE(c01_impossible_head_does_not_block) { // pool of 8 blocks, a request of 9 at the head
-  auto l = small();
+  auto l = small_limits(true);
   l.kv_blocks = 9;
   l.max_model_len = 4000;
   core_world w(l);
@@ -73,7 +57,7 @@ BOOST_AUTO_TEST_CASE(c01_impossible_head_does_not_block) { // pool of 8 blocks, 
 }
 
 BOOST_AUTO_TEST_CASE(c01_a_pool_without_a_slot_fails_the_request_instead_of_hanging) {
-  core_world w(small(), 1);
+  core_world w(small_limits(true), 1);
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(3), 1)));
   w.run(100);
   BOOST_TEST(w.results[1].failure.code == "no_space");
@@ -82,7 +66,7 @@ BOOST_AUTO_TEST_CASE(c01_a_pool_without_a_slot_fails_the_request_instead_of_hang
 
 // One row a step: the second, which lacks a block, must not be chosen in place of the first, which can go on.
 BOOST_AUTO_TEST_CASE(c01_who_waits_for_a_block_takes_nobodys_turn) {
-  auto l = small();
+  auto l = small_limits(true);
   l.max_num_batched_tokens = 1;
   l.kv_blocks = 1 + 5;
   core_world w(l);
@@ -118,7 +102,7 @@ BOOST_AUTO_TEST_CASE(c02_preemption_at_every_step_boundary_changes_no_token) {
 BOOST_AUTO_TEST_CASE(c02_the_number_of_preemptions_is_bounded) { // many growing sequences in a pool for few
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
-    auto l = small();
+    auto l = small_limits(true);
     l.max_num_seqs = 16;
     l.kv_blocks = 1 + 12;
     l.async = seed % 2 == 0;
@@ -146,7 +130,7 @@ BOOST_AUTO_TEST_CASE(c02_the_number_of_preemptions_is_bounded) { // many growing
 }
 
 BOOST_AUTO_TEST_CASE(c02_who_lost_its_cache_waits_for_room_to_keep_it) {
-  auto l = small();
+  auto l = small_limits(true);
   l.kv_blocks = 1 + 8;
   l.async = false;
   core_world w(l);
@@ -203,7 +187,7 @@ BOOST_AUTO_TEST_CASE(c03_the_result_in_flight_of_a_preempted_sequence_is_discard
 
 BOOST_AUTO_TEST_CASE(c04_a_placeholder_never_becomes_a_token) {
   for (const std::int32_t bad : {token_in_flight, -1}) {
-    core_world w(small());
+    core_world w(small_limits(true));
     BOOST_REQUIRE(w.submit(core_request(1, made_prompt(10), 9)));
     w.step();
     const std::size_t before = w.results[1].tokens.size();
@@ -254,7 +238,7 @@ BOOST_AUTO_TEST_CASE(c06_abort_in_every_state_gives_everything_back) {
   for (int steps = 0; steps < 12; ++steps)
     for (const bool in_turn : {false, true})
       for (const std::uint64_t victim : {1, 2, 3, 4}) {
-        auto l = small();
+        auto l = small_limits(true);
         l.max_num_seqs = 3;
         l.max_num_batched_tokens = 130;
         core_world w(l);
@@ -286,7 +270,7 @@ BOOST_AUTO_TEST_CASE(c06_abort_in_every_state_gives_everything_back) {
 }
 
 BOOST_AUTO_TEST_CASE(c07_what_an_aborted_request_held_is_free_within_two_steps) {
-  core_world w(small());
+  core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(600), 300)));
   BOOST_REQUIRE(w.submit(core_request(2, made_prompt(10), 300)));
   for (int i = 0; i < 12; ++i)
@@ -337,7 +321,7 @@ BOOST_AUTO_TEST_CASE(c11_a_stop_cuts_exactly_there) {
   for (const bool async : {false, true})
     for (std::int32_t at = 0; at < 8; ++at)
       for (const bool stop_id : {false, true}) {
-        auto l = small();
+        auto l = small_limits(true);
         l.async = async;
         core_world w(l);
         core_request r(1, made_prompt(10), 8);
@@ -382,7 +366,7 @@ BOOST_AUTO_TEST_CASE(c13_seeds_decide_and_nothing_else) {
   std::vector<list> texts;
   for (const bool async : {false, true})
     for (const std::int32_t budget : {7, 64, 256}) {
-      auto l = small();
+      auto l = small_limits(true);
       l.async = async;
       l.max_num_batched_tokens = budget;
       core_world w(l);
@@ -404,7 +388,7 @@ BOOST_AUTO_TEST_CASE(c13_seeds_decide_and_nothing_else) {
 
 BOOST_AUTO_TEST_CASE(c14_the_text_does_not_depend_on_the_company) {
   for (const std::int32_t others : {0, 1, 5, 20}) {
-    auto l = small();
+    auto l = small_limits(true);
     l.max_num_seqs = 8;
     core_world w(l);
     const core_request r(1, made_prompt(333), 40, 5);
@@ -420,7 +404,7 @@ BOOST_AUTO_TEST_CASE(c14_the_text_does_not_depend_on_the_company) {
 // C15: for every length of the prompt, a second run finds as much as the rule allows, and gives the same.
 BOOST_AUTO_TEST_CASE(c15_a_hit_reaches_the_last_snapshot_and_changes_nothing) {
   for (std::int32_t length = 1; length<400; length += length % 128> 3 && length % 128 < 125 ? 9 : 1) {
-    core_world w(small());
+    core_world w(small_limits(true));
     for (std::uint64_t id = 1; id <= 2; ++id) {
       const core_request r(id, made_prompt(length), 10, id);
       BOOST_REQUIRE(w.submit(r));
@@ -438,7 +422,7 @@ BOOST_AUTO_TEST_CASE(c15_a_hit_reaches_the_last_snapshot_and_changes_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(c15_what_a_running_sequence_has_computed_can_be_found) {
-  core_world w(small());
+  core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 200, 1)));
   while (w.results[1].tokens.empty())
     w.step();
@@ -449,7 +433,7 @@ BOOST_AUTO_TEST_CASE(c15_what_a_running_sequence_has_computed_can_be_found) {
 }
 
 BOOST_AUTO_TEST_CASE(c15_a_conversation_continues_from_what_was_said) {
-  core_world w(small());
+  core_world w(small_limits(true));
   const core_request first(1, made_prompt(200), 200, 3);
   BOOST_REQUIRE(w.submit(first));
   w.run();
@@ -466,7 +450,7 @@ BOOST_AUTO_TEST_CASE(c15_a_conversation_continues_from_what_was_said) {
 }
 
 BOOST_AUTO_TEST_CASE(c16_a_preempted_request_keeps_its_place) {
-  auto l = small();
+  auto l = small_limits(true);
   l.kv_blocks = 1 + 5;
   l.ageing_steps = 1000;
   core_world w(l);
@@ -486,7 +470,7 @@ BOOST_AUTO_TEST_CASE(c16_a_preempted_request_keeps_its_place) {
 }
 
 BOOST_AUTO_TEST_CASE(c16_waiting_outweighs_priority_after_a_bounded_time) {
-  auto l = small();
+  auto l = small_limits(true);
   l.max_num_seqs = 1;
   l.ageing_steps = 20;
   core_world w(l);
@@ -505,7 +489,7 @@ BOOST_AUTO_TEST_CASE(c16_waiting_outweighs_priority_after_a_bounded_time) {
 }
 
 BOOST_AUTO_TEST_CASE(c18_a_duplicate_id_is_refused) {
-  core_world w(small());
+  core_world w(small_limits(true));
   const core_request r(1, made_prompt(10), 5, 3);
   BOOST_REQUIRE(w.submit(r));
   BOOST_TEST(w.submit(r).failure().code == "duplicate_id");
@@ -525,7 +509,7 @@ BOOST_AUTO_TEST_CASE(c18_a_duplicate_id_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(c22_no_rows_without_a_sequence) {
-  core_world w(small());
+  core_world w(small_limits(true));
   BOOST_TEST((w.core.intent() == step_intent{}));
   BOOST_TEST(!w.begin_turn());
   BOOST_TEST(!w.core.want(step_kind::decode, w.want)); // the group decodes, this rank has nothing
@@ -539,7 +523,7 @@ BOOST_AUTO_TEST_CASE(c22_no_rows_without_a_sequence) {
 BOOST_AUTO_TEST_CASE(c24_nothing_goes_beyond_max_tokens_or_the_models_length) {
   for (const bool async : {false, true})
     for (const std::int32_t length : {1, 500, 990, 999, 1000}) {
-      auto l = small();
+      auto l = small_limits(true);
       l.async = async;
       core_world w(l);
       core_request endless(1, made_prompt(length), 1 << 30);

@@ -9,29 +9,12 @@ namespace {
 using list = std::vector<std::int32_t>;
 constexpr auto each = boost::test_tools::per_element();
 
-scheduler_limits small() {
-  scheduler_limits l;
-  l.max_num_batched_tokens = 256;
-  l.max_model_len = 1000;
-  l.kv_blocks = 60;
-  l.async = false;
-  return l;
-}
-
-list alone(const core_request& r, const core_world& w) {
-  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len).output;
-}
-
-bool turn(core_world& w) {
-  return w.begin_turn() && w.end_turn();
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(scheduler_core_rules)
 
 BOOST_AUTO_TEST_CASE(prompts_share_the_rows_of_a_step) { // engine.md §6.3: B = 256, prompts 100 300 50
-  core_world w(small());
+  core_world w(small_limits());
   for (std::uint64_t i = 0; i < 3; ++i)
     BOOST_REQUIRE(w.submit(core_request(i + 1, made_prompt(list{100, 300, 50}[i]), 2)));
   BOOST_REQUIRE(turn(w));
@@ -62,7 +45,7 @@ BOOST_AUTO_TEST_CASE(prompts_share_the_rows_of_a_step) { // engine.md §6.3: B =
 }
 
 BOOST_AUTO_TEST_CASE(whole_prompts_without_chunking) { // engine.md §6.3: B = 512, prompts 300 300
-  auto l = small();
+  auto l = small_limits();
   l.max_num_batched_tokens = 512;
   l.chunked_prefill = false;
   core_world w(l);
@@ -82,7 +65,7 @@ BOOST_AUTO_TEST_CASE(whole_prompts_without_chunking) { // engine.md §6.3: B = 5
 }
 
 BOOST_AUTO_TEST_CASE(decode_takes_turns_when_rows_are_scarce) {
-  auto l = small();
+  auto l = small_limits();
   l.max_num_batched_tokens = 2;
   core_world w(l);
   for (std::uint64_t i = 1; i <= 3; ++i)
@@ -97,7 +80,7 @@ BOOST_AUTO_TEST_CASE(decode_takes_turns_when_rows_are_scarce) {
 
 BOOST_AUTO_TEST_CASE(ends_by_every_rule) {
   for (const bool async : {false, true}) {
-    auto l = small();
+    auto l = small_limits();
     l.async = async;
     core_world w(l);
     const auto first = stub_token(made_prompt(10), 5, 50);
@@ -128,7 +111,7 @@ BOOST_AUTO_TEST_CASE(ends_by_every_rule) {
 }
 
 BOOST_AUTO_TEST_CASE(one_bad_row_and_a_failed_step) {
-  core_world w(small());
+  core_world w(small_limits());
   for (std::uint64_t i = 1; i <= 3; ++i)
     BOOST_REQUIRE(w.submit(core_request(i, made_prompt(10), 5)));
   w.step();
@@ -154,7 +137,7 @@ BOOST_AUTO_TEST_CASE(one_bad_row_and_a_failed_step) {
 }
 
 BOOST_AUTO_TEST_CASE(answers_that_do_not_belong_to_the_step_count_for_nothing) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(10), 5)));
   BOOST_REQUIRE(turn(w));
   step_result stale;
@@ -172,7 +155,7 @@ BOOST_AUTO_TEST_CASE(answers_that_do_not_belong_to_the_step_count_for_nothing) {
 
 BOOST_AUTO_TEST_CASE(a_lost_executor_ends_everything_once_and_replays_go_on) {
   for (const bool in_turn : {false, true}) {
-    auto l = small();
+    auto l = small_limits();
     l.max_num_seqs = 2;
     l.async = true;
     core_world w(l);
@@ -220,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_lost_executor_ends_everything_once_and_replays_go_on) {
 }
 
 BOOST_AUTO_TEST_CASE(a_replay_with_nothing_left_ends_at_once) {
-  core_world w(small());
+  core_world w(small_limits());
   core_request r(1, made_prompt(10), 3);
   r.ask.emitted = alone(r, w);
   BOOST_REQUIRE(w.submit(r));
@@ -229,7 +212,7 @@ BOOST_AUTO_TEST_CASE(a_replay_with_nothing_left_ends_at_once) {
 }
 
 BOOST_AUTO_TEST_CASE(emitted_tokens_are_forced_rows_many_in_a_step) {
-  core_world w(small());
+  core_world w(small_limits());
   core_request r(1, made_prompt(200), 400, 3);
   const list all = alone(r, w);
   r.ask.emitted.assign(all.begin(), all.begin() + 300);
@@ -253,7 +236,7 @@ BOOST_AUTO_TEST_CASE(emitted_tokens_are_forced_rows_many_in_a_step) {
 // The KV cache may refuse a growth that looked possible. The rows that then do not come must not make the sequence run
 // over the position that a snapshot slot was taken for: it could be found without ever having been filled.
 BOOST_AUTO_TEST_CASE(a_snapshot_that_was_asked_for_is_filled_when_its_row_comes) {
-  auto l = small();
+  auto l = small_limits();
   l.max_num_batched_tokens = 156;
   scheduler_core core(l);
   core_request r(1, made_prompt(100), 400);
@@ -299,7 +282,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_that_was_asked_for_is_filled_when_its_row_comes)
 }
 
 BOOST_AUTO_TEST_CASE(two_steps_are_out_and_no_row_is_wasted_on_a_known_end) {
-  auto l = small();
+  auto l = small_limits();
   l.async = true;
   core_world w(l);
   core_request r(1, made_prompt(10), 4);
@@ -324,7 +307,7 @@ BOOST_AUTO_TEST_CASE(two_steps_are_out_and_no_row_is_wasted_on_a_known_end) {
 }
 
 BOOST_AUTO_TEST_CASE(deadlines_end_waiting_and_running_sequences) {
-  auto l = small();
+  auto l = small_limits();
   l.max_num_seqs = 1;
   core_world w(l);
   core_request running(1, made_prompt(10), 50), waiting(2, made_prompt(10), 50), later(3, made_prompt(10), 5);
@@ -360,7 +343,7 @@ core_request branch_of(const core_request& parent, std::uint64_t id, std::uint64
 BOOST_AUTO_TEST_CASE(branches_compute_one_row_of_the_prompt) {
   for (const bool async : {false, true})
     for (const std::int32_t length : {2, 100, 128, 129, 256, 300, 385}) {
-      auto l = small();
+      auto l = small_limits();
       l.async = async;
       core_world w(l);
       const core_request first(1, made_prompt(length), 20, 11);
@@ -382,7 +365,7 @@ BOOST_AUTO_TEST_CASE(branches_compute_one_row_of_the_prompt) {
 }
 
 BOOST_AUTO_TEST_CASE(branches_that_cannot_copy_in_time_use_the_prefix_cache) {
-  auto l = small();
+  auto l = small_limits();
   l.max_num_seqs = 1; // no place beside the parent
   core_world w(l);
   const core_request first(1, made_prompt(300), 20, 11);
@@ -398,7 +381,7 @@ BOOST_AUTO_TEST_CASE(branches_that_cannot_copy_in_time_use_the_prefix_cache) {
 
 BOOST_AUTO_TEST_CASE(branches_of_a_parent_that_ends_early_go_their_own_way) {
   for (const int after : {0, 1, 2}) {
-    core_world w(small());
+    core_world w(small_limits());
     const core_request first(1, made_prompt(300), 20, 11);
     const core_request second = branch_of(first, 2, 5);
     BOOST_REQUIRE(w.submit(first));
@@ -415,7 +398,7 @@ BOOST_AUTO_TEST_CASE(branches_of_a_parent_that_ends_early_go_their_own_way) {
 
 BOOST_AUTO_TEST_CASE(a_branch_starts_over_when_the_step_that_it_copied_from_failed) {
   for (const bool in_turn : {false, true}) {
-    auto l = small();
+    auto l = small_limits();
     l.async = true;
     core_world w(l);
     const core_request first(1, made_prompt(200), 20, 11);
@@ -443,7 +426,7 @@ BOOST_AUTO_TEST_CASE(a_branch_starts_over_when_the_step_that_it_copied_from_fail
 // A branch shares blocks that its parent's step has still to fill: they are not the branch's to publish when it ends
 // before that.
 BOOST_AUTO_TEST_CASE(what_is_not_committed_is_never_published) {
-  auto l = small();
+  auto l = small_limits();
   l.async = true;
   l.max_num_batched_tokens = l.max_model_len = 512;
   l.chunked_prefill = false; // the whole prompt in one step

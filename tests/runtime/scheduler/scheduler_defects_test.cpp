@@ -10,29 +10,12 @@ namespace {
 using list = std::vector<std::int32_t>;
 constexpr auto each = boost::test_tools::per_element();
 
-scheduler_limits small() {
-  scheduler_limits l;
-  l.max_num_batched_tokens = 256;
-  l.max_model_len = 1000;
-  l.kv_blocks = 60;
-  l.async = false;
-  return l;
-}
-
-list alone(const core_request& r, const core_world& w) {
-  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len).output;
-}
-
-bool turn(core_world& w) {
-  return w.begin_turn() && w.end_turn();
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(scheduler_defects)
 
 BOOST_AUTO_TEST_CASE(d01_an_abort_in_the_middle_of_a_prompt_leaks_nothing) {
-  core_world w(small());
+  core_world w(small_limits());
   const core_request long_one(1, made_prompt(700), 5);
   core_request branch(2, made_prompt(700), 5);
   branch.ask.fork_of = long_one.spec->id;
@@ -49,7 +32,7 @@ BOOST_AUTO_TEST_CASE(d01_an_abort_in_the_middle_of_a_prompt_leaks_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(d02_an_idle_engine_prefills_at_once) {
-  auto l = small();
+  auto l = small_limits();
   l.decode_steps_between = 70;
   l.prefill_fill_tokens = 256;
   core_world w(l);
@@ -62,7 +45,7 @@ BOOST_AUTO_TEST_CASE(d02_an_idle_engine_prefills_at_once) {
 
 BOOST_AUTO_TEST_CASE(d03_prefill_does_not_starve_decode) {
   for (const std::int32_t between : {1, 3}) {
-    auto l = small();
+    auto l = small_limits();
     l.max_num_batched_tokens = 16;
     l.decode_steps_between = between;
     core_world w(l);
@@ -79,7 +62,7 @@ BOOST_AUTO_TEST_CASE(d03_prefill_does_not_starve_decode) {
 }
 
 BOOST_AUTO_TEST_CASE(d03_prompts_can_be_held_to_fill_a_step) {
-  auto l = small();
+  auto l = small_limits();
   l.prefill_fill_tokens = 100;
   l.ttft_bound_steps = 6;
   core_world w(l);
@@ -100,7 +83,7 @@ BOOST_AUTO_TEST_CASE(d03_prompts_can_be_held_to_fill_a_step) {
 }
 
 BOOST_AUTO_TEST_CASE(d04_every_accepted_request_ends_once_and_refusals_say_why) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_TEST(w.submit(core_request(1, made_prompt(1001), 1)).failure().code == "prompt_too_long");
   BOOST_TEST(w.submit(core_request(1, {}, 1)).failure().code == "invalid_prompt");
   core_request wrong(1, made_prompt(5), 1);
@@ -121,7 +104,7 @@ BOOST_AUTO_TEST_CASE(d04_every_accepted_request_ends_once_and_refusals_say_why) 
 }
 
 BOOST_AUTO_TEST_CASE(d05_results_of_the_prompt_come_once) {
-  auto l = small();
+  auto l = small_limits();
   l.kv_blocks = 1 + 5;
   core_world w(l);
   core_request second(2, made_prompt(300, 9), 30, 2);
@@ -137,7 +120,7 @@ BOOST_AUTO_TEST_CASE(d05_results_of_the_prompt_come_once) {
 BOOST_AUTO_TEST_CASE(d06_min_tokens_counts_from_the_first_token_of_all) {
   int preempted = 0;
   for (std::int32_t boundary = 2; boundary < 40; ++boundary) {
-    auto l = small();
+    auto l = small_limits();
     l.kv_blocks = 1 + 5;
     core_world w(l);
     w.model.vocab = 3;
@@ -158,7 +141,7 @@ BOOST_AUTO_TEST_CASE(d06_min_tokens_counts_from_the_first_token_of_all) {
 // engine.md §6.4 preempts whenever no block is free, and takes the longest output. Here a sequence must need a block,
 // and the last in the order of service gives it.
 BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) {
-  auto l = small();
+  auto l = small_limits();
   l.kv_blocks = 1 + 4;
   core_world lone(l); // "A alone, len 512, 4 blocks, free 0": preempted for every token there
   BOOST_REQUIRE(lone.submit(core_request(1, made_prompt(500), 13)));
@@ -186,7 +169,7 @@ BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) {
 
 BOOST_AUTO_TEST_CASE(d07_the_victim_is_the_last_by_priority_then_arrival) {
   for (const int better : {1, 2, 3}) {
-    auto l = small();
+    auto l = small_limits();
     l.kv_blocks = 1 + 7;
     l.ageing_steps = 10000;
     core_world w(l);
@@ -205,7 +188,7 @@ BOOST_AUTO_TEST_CASE(d07_the_victim_is_the_last_by_priority_then_arrival) {
 
 BOOST_AUTO_TEST_CASE(d11_a_head_that_does_not_fit_is_passed_for_a_bounded_time) {
   for (const std::int32_t ageing : {40, 150}) {
-    auto l = small();
+    auto l = small_limits();
     l.kv_blocks = 1 + 8;
     l.max_num_seqs = 4;
     l.ageing_steps = ageing;
@@ -229,7 +212,7 @@ BOOST_AUTO_TEST_CASE(d11_a_head_that_does_not_fit_is_passed_for_a_bounded_time) 
 }
 
 BOOST_AUTO_TEST_CASE(d11_blocks_are_taken_chunk_by_chunk) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(900), 50)));
   std::vector<std::size_t> held;
   for (int i = 0; i < 4; ++i) {
@@ -241,7 +224,7 @@ BOOST_AUTO_TEST_CASE(d11_blocks_are_taken_chunk_by_chunk) {
 }
 
 BOOST_AUTO_TEST_CASE(d13_a_branch_that_waits_for_its_parent_can_be_aborted) {
-  core_world w(small());
+  core_world w(small_limits());
   const core_request parent(1, made_prompt(700), 5);
   core_request branch(2, made_prompt(700), 5);
   branch.ask.fork_of = parent.spec->id;
@@ -258,7 +241,7 @@ BOOST_AUTO_TEST_CASE(d13_a_branch_that_waits_for_its_parent_can_be_aborted) {
 }
 
 BOOST_AUTO_TEST_CASE(d14_partial_prompts_keep_their_order) {
-  core_world w(small());
+  core_world w(small_limits());
   for (std::uint64_t i = 1; i <= 3; ++i)
     BOOST_REQUIRE(w.submit(core_request(i, made_prompt(900, static_cast<std::int32_t>(i)), 3)));
   w.run();
@@ -267,7 +250,7 @@ BOOST_AUTO_TEST_CASE(d14_partial_prompts_keep_their_order) {
 }
 
 BOOST_AUTO_TEST_CASE(d15_prompt_and_output_fill_the_models_length_exactly) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(997), 9)));
   w.run();
   BOOST_TEST(w.results[1].tokens.size() == 3u);
@@ -275,7 +258,7 @@ BOOST_AUTO_TEST_CASE(d15_prompt_and_output_fill_the_models_length_exactly) {
 }
 
 BOOST_AUTO_TEST_CASE(d21_the_first_decode_step_has_one_row) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(10), 5)));
   w.step();
   BOOST_REQUIRE(turn(w));
@@ -284,7 +267,7 @@ BOOST_AUTO_TEST_CASE(d21_the_first_decode_step_has_one_row) {
 
 BOOST_AUTO_TEST_CASE(d22_a_stop_seen_one_step_late_costs_one_row) {
   for (const bool async : {false, true}) {
-    auto l = small();
+    auto l = small_limits();
     l.async = async;
     core_world w(l);
     core_request r(1, made_prompt(10), 50, 5);
@@ -303,7 +286,7 @@ BOOST_AUTO_TEST_CASE(d22_a_stop_seen_one_step_late_costs_one_row) {
 }
 
 BOOST_AUTO_TEST_CASE(d23_the_reason_for_waiting_is_told) {
-  core_world slots(small(), 3); // two slots
+  core_world slots(small_limits(), 3); // two slots
   for (std::uint64_t i = 1; i <= 3; ++i)
     BOOST_REQUIRE(slots.submit(core_request(i, made_prompt(10), 20)));
   BOOST_TEST((slots.core.waiting_for() == held_back::none));
@@ -313,7 +296,7 @@ BOOST_AUTO_TEST_CASE(d23_the_reason_for_waiting_is_told) {
   slots.run();
   BOOST_TEST(slots.results[3].tokens.size() == 20u);
 
-  auto l = small();
+  auto l = small_limits();
   l.kv_blocks = 1 + 7;
   core_world blocks(l);
   BOOST_REQUIRE(blocks.submit(core_request(1, made_prompt(500), 20)));
@@ -335,7 +318,7 @@ BOOST_AUTO_TEST_CASE(d23_the_reason_for_waiting_is_told) {
 }
 
 BOOST_AUTO_TEST_CASE(d24_hits_are_reported) {
-  core_world w(small());
+  core_world w(small_limits());
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 5)));
   w.run();
   BOOST_REQUIRE(w.submit(core_request(2, made_prompt(300), 5)));
@@ -343,7 +326,7 @@ BOOST_AUTO_TEST_CASE(d24_hits_are_reported) {
   BOOST_TEST(w.results[1].cached == 0);
   BOOST_TEST(w.results[2].cached == 256);
   BOOST_TEST(w.results[2].steps == 5); // one for 44 rows instead of two, then four tokens more
-  auto l = small();
+  auto l = small_limits();
   l.prefix_cache = false;
   core_world off(l);
   for (std::uint64_t i = 1; i <= 2; ++i) {
