@@ -5,12 +5,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 2; }
 
-# ccache lives in the home folder, or under build/ where there is no writable home (build machines). A checkout in another
-# folder shares the cache: paths below the checkout are made relative.
+# ccache lives in the home folder, or under build/ where there is no writable home (build machines). Checkouts in different
+# folders do not share entries: a precompiled header names the folder that it was made in.
 if [ -z "${CCACHE_DIR:-}" ] && ! { [ -n "${HOME:-}" ] && mkdir -p "$HOME/.cache" 2>/dev/null && [ -w "$HOME/.cache" ]; }; then
   export CCACHE_DIR="$root/build/ccache"
 fi
-export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR=1
 
 # Compilers at once: one a core, but no more than memory holds (an actor file under a sanitizer takes up to 1.5 GB).
 jobs_at_once() {
