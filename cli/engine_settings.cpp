@@ -13,7 +13,8 @@ using kind = engine_option::kind;
 
 constexpr std::array table{
     engine_option{"model", kind::text, "DIR", "DEEPINFER_HF_MODEL_DIR", "model folder (default: the embedded model)"},
-    engine_option{"device", kind::text, "NAME", nullptr, "cpu (default), reference, or cuda-reference[:i] where a GPU is"},
+    engine_option{"device", kind::text, "NAME", nullptr,
+                  "cpu (default), reference, or cuda-reference[:i] where a GPU is"},
     engine_option{"threads", kind::number, "N", nullptr, "compute threads (default 0: one for each core)"},
     engine_option{"max-num-seqs", kind::number, "N", nullptr, "running sequences per engine (default 64)"},
     engine_option{"max-num-batched-tokens", kind::number, "N", nullptr, "rows of one step per engine (default 512)"},

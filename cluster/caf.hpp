@@ -38,8 +38,7 @@ concept cereal_archive =
 #define TROUPE_NAMED(x) f.field(#x, self.x)
 #if TROUPE_CAF_OLD
 #define TROUPE_FIELDS(type, ...)                                                                                       \
-  template <class Inspector>                                                                                           \
-  typename Inspector::result_type inspect(Inspector& f, [[maybe_unused]] type& self) {                                 \
+  template <class Inspector> typename Inspector::result_type inspect(Inspector& f, [[maybe_unused]] type& self) {      \
     return f(caf::meta::type_name(#type) __VA_OPT__(, TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__)));                        \
   }                                                                                                                    \
   template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {        \

@@ -25,7 +25,9 @@ public:
   };
   buffer() = default;
   explicit buffer(std::unique_ptr<storage> s) : storage_(std::move(s)) {}
-  template <class T> dev_ptr<T> as() const { return dev_ptr<T>(storage_ ? reinterpret_cast<T*>(storage_->data) : nullptr); }
+  template <class T> dev_ptr<T> as() const {
+    return dev_ptr<T>(storage_ ? reinterpret_cast<T*>(storage_->data) : nullptr);
+  }
   std::size_t bytes() const { return storage_ ? storage_->bytes : 0; }
   explicit operator bool() const { return storage_ != nullptr; }
 
@@ -51,8 +53,10 @@ public:
 class stream {
 public:
   virtual ~stream() = default;
-  virtual void to_device(dev_ptr<std::byte> dst, const void* src, std::size_t bytes) = 0; // src is read before it returns
-  virtual void to_host(void* dst, dev_ptr<const std::byte> src, std::size_t bytes) = 0; // valid after synchronise or an event
+  virtual void to_device(dev_ptr<std::byte> dst, const void* src,
+                         std::size_t bytes) = 0; // src is read before it returns
+  virtual void to_host(void* dst, dev_ptr<const std::byte> src,
+                       std::size_t bytes) = 0; // valid after synchronise or an event
   virtual void copy(dev_ptr<std::byte> dst, dev_ptr<const std::byte> src, std::size_t bytes) = 0;
   virtual void zero(dev_ptr<std::byte> dst, std::size_t bytes) = 0;
   virtual std::unique_ptr<event> record() = 0;

@@ -11,8 +11,8 @@ struct device_options;
 extern "C" {
 
 struct troupe_device_api {
-  unsigned version;     // troupe_plugin_version
-  const char* build_id; // TROUPE_BUILD_ID: a digest of the interface's headers and the compiler
+  unsigned version;          // troupe_plugin_version
+  const char* build_id;      // TROUPE_BUILD_ID: a digest of the interface's headers and the compiler
   int (*device_count)();     // 0 without driver or hardware; throws nothing
   const char* (*describe)(); // "CUDA runtime 13.0, driver 13.0": for people; throws nothing
   // Opens "<kind>" or "<kind>:<index>". Throws config_error for a device that is not there or not usable.

@@ -39,10 +39,14 @@ enum class kv_format : std::uint8_t {
 };
 constexpr std::int64_t record_bytes(kv_format f, std::int64_t dim) {
   switch (f) {
-  case kv_format::f32: return 4 * dim;
-  case kv_format::fp8_ue8m0_32: return dim + dim / 32;
-  case kv_format::fp4_e4m3_16: return dim / 2 + dim / 16;
-  case kv_format::fp4_ue8m0_32: return dim / 2 + dim / 32;
+  case kv_format::f32:
+    return 4 * dim;
+  case kv_format::fp8_ue8m0_32:
+    return dim + dim / 32;
+  case kv_format::fp4_e4m3_16:
+    return dim / 2 + dim / 16;
+  case kv_format::fp4_ue8m0_32:
+    return dim / 2 + dim / 32;
   }
   return 0;
 }
@@ -97,8 +101,8 @@ struct embed_args {
   dev_ptr<float> out; // [rows, streams, H]
 };
 
-// Engram row numbers of every position (model.md §8). c_j = compressed id of the token j positions back, or the compressed
-// pad before the start of the request; 64-bit products and XOR; row = offset + hash_i mod prime.
+// Engram row numbers of every position (model.md §8). c_j = compressed id of the token j positions back, or the
+// compressed pad before the start of the request; 64-bit products and XOR; row = offset + hash_i mod prime.
 struct engram_rows_args {
   row_map map;
   dev_ptr<const std::int32_t> tokens;      // [key rows] raw ids
@@ -187,7 +191,8 @@ struct round_args {
 };
 
 // out[i, o] = fma over k ascending of x[i, k] * w[o, k], one accumulator.
-// groups > 1: output o of group g = o / (w->rows/groups) sees inputs [g*cols, (g+1)*cols) only; x is [rows, groups*cols].
+// groups > 1: output o of group g = o / (w->rows/groups) sees inputs [g*cols, (g+1)*cols) only; x is [rows,
+// groups*cols].
 struct linear_args {
   dev_ptr<const float> x;
   const weight* w = nullptr;
@@ -227,9 +232,9 @@ struct block_store_args {
   block_view blocks;
 };
 
-// Compressor of ratio 2: out[b] = sum over the block's two tokens of k_t * softmax over those tokens of g_t, per channel.
-// The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the ring. A block
-// whose last_row is -1 is left out: its part of `out` stays as it is.
+// Compressor of ratio 2: out[b] = sum over the block's two tokens of k_t * softmax over those tokens of g_t, per
+// channel. The last token of block b is row last_row[b] of the step; its partner is the row before, or lies in the
+// ring. A block whose last_row is -1 is left out: its part of `out` stays as it is.
 struct compress_args {
   row_map map;                          // of the key rows
   dev_ptr<const float> kg;              // [key rows, 2*dim]: k, then g
@@ -265,7 +270,8 @@ struct candidate_args {
 };
 
 // selected[i] = the topk best visible positions, ascending, -1 padded; equal scores: smaller index first.
-// candidates set: only positions inside the row's candidate blocks compete. scores null: all visible positions (<= topk).
+// candidates set: only positions inside the row's candidate blocks compete. scores null: all visible positions (<=
+// topk).
 struct select_args {
   std::int32_t first = 0, count = 0;
   dev_ptr<const float> scores; // [count, stride] or null
@@ -294,17 +300,17 @@ struct attention_args {
 };
 
 // s = sqrt(softplus(logit)); the k experts of largest s + bias, ties to the smaller index, best first;
-// weight = s / (sum of the selected s in that order + 1e-20) * scale. Rows from *live on are placeholders: their experts
-// are -1, their weights 0.
+// weight = s / (sum of the selected s in that order + 1e-20) * scale. Rows from *live on are placeholders: their
+// experts are -1, their weights 0.
 struct route_args {
   dev_ptr<const float> logits; // [rows, experts]
   dev_ptr<const float> bias;   // [experts]
   std::int32_t rows = 0, experts = 0, k = 0;
   float scale = 1;
-  dev_ptr<std::int32_t> expert;    // [rows, k]
-  dev_ptr<float> weight;           // [rows, k]
+  dev_ptr<std::int32_t> expert;     // [rows, k]
+  dev_ptr<float> weight;            // [rows, k]
   dev_ptr<const std::int32_t> live; // [1] or null: all rows
-  dev_ptr<std::uint32_t> counts;   // [experts] or null: grows by the rows routed to each expert
+  dev_ptr<std::uint32_t> counts;    // [experts] or null: grows by the rows routed to each expert
 };
 
 // out = silu(min(gate, limit)) * clamp(up, -limit, limit).
@@ -316,7 +322,8 @@ struct swiglu_args {
 };
 
 // y[i, j] = w2( (silu(min(w1 x_i, limit)) * clamp(w3 x_i, +-limit)) * weight[i, j] ) of expert[i, j], for every (i, j)
-// whose expert has a slot here; the others, and those of expert -1, are left untouched. w2's input is rounded onto fp8_ue8m0_32 when round_inner.
+// whose expert has a slot here; the others, and those of expert -1, are left untouched. w2's input is rounded onto
+// fp8_ue8m0_32 when round_inner.
 struct experts_args {
   const expert_set* set = nullptr;
   dev_ptr<const std::int32_t> slot_of; // [experts] logical expert -> local slot, -1 = not here
@@ -390,7 +397,8 @@ struct sample_rows_args {
   dev_ptr<float> logprob;                      // [rows], 0 when not wanted
   dev_ptr<std::pair<std::int32_t, float>> top; // [rows, max_top] id, log-probability; [-1, -9999] behind the last
   dev_ptr<std::int32_t> status;                // [rows] a sample_status, 0 = ok
-  dev_ptr<std::int32_t> drawn; // [state slots] or null: newest token of each, 0 (an id like any other) where status is not 0
+  dev_ptr<std::int32_t>
+      drawn; // [state slots] or null: newest token of each, 0 (an id like any other) where status is not 0
 };
 
 } // namespace troupe

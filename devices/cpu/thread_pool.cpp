@@ -58,15 +58,17 @@ thread_pool::thread_pool(int threads, const std::vector<int>& cores) {
       workers_.emplace_back([this, w] { work(w); });
     } catch (const std::system_error& e) { // the destructor does not run for an object that was never whole
       end();
-      throw device_error("cpu: thread " + std::to_string(w + 1) + " of " + std::to_string(threads) + " cannot be started (" + e.what() +
-                         "); use fewer threads");
+      throw device_error("cpu: thread " + std::to_string(w + 1) + " of " + std::to_string(threads) +
+                         " cannot be started (" + e.what() + "); use fewer threads");
     }
     if (static_cast<std::size_t>(w) < cores.size())
       pin(workers_.back(), cores[static_cast<std::size_t>(w)]);
   }
 }
 
-thread_pool::~thread_pool() { end(); }
+thread_pool::~thread_pool() {
+  end();
+}
 
 void thread_pool::end() {
   stop_.store(true, std::memory_order_release);

@@ -49,7 +49,8 @@ int expect_driver(const std::string& name) {
   if (e == cudaErrorInsufficientDriver)
     refuse(name, "the NVIDIA driver is too old: it supports CUDA " + version_text(driver) + ", needed is " + needed,
            "update the driver or use --device cpu");
-  refuse(name, "the driver offers no GPU (" + std::string(cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e)) + ")",
+  refuse(name,
+         "the driver offers no GPU (" + std::string(cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e)) + ")",
          "check nvidia-smi and CUDA_VISIBLE_DEVICES or use --device cpu");
 }
 

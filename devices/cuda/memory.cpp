@@ -52,7 +52,8 @@ host_memory::host_memory(std::size_t bytes, bool mapped, const std::string& who,
                                       cudaHostAllocPortable | (mapped ? cudaHostAllocMapped : cudaHostAllocDefault));
   if (e == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw device_error(who + ": no page-locked host memory for " + what + ": needs " + std::to_string(bytes) + " bytes");
+    throw device_error(who + ": no page-locked host memory for " + what + ": needs " + std::to_string(bytes) +
+                       " bytes");
   }
   check(e, "allocating page-locked memory");
   host_.reset(static_cast<std::byte*>(at));

@@ -17,7 +17,7 @@ struct delivery {
   void* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
-  std::uint64_t after = 0;                  // first mark behind it
+  std::uint64_t after = 0;                 // first mark behind it
   std::shared_ptr<const host_memory> keep; // its own staging memory, when it does not lie in the ring
 };
 
@@ -60,7 +60,8 @@ public:
 
   std::uint64_t mark(); // queues the next mark
   bool reached(std::uint64_t mark) const;
-  // reached(), and whatever was found wrong as a device_error. Asks the driver now and then, so that a broken GPU shows.
+  // reached(), and whatever was found wrong as a device_error. Asks the driver now and then, so that a broken GPU
+  // shows.
   bool poll(std::uint64_t mark);
   void wait(std::uint64_t mark);
 
@@ -101,8 +102,8 @@ public:
 
   int gpu = 0;
   cudaGraphExec_t executable = nullptr;
-  std::vector<std::shared_ptr<const host_memory>> sources;   // what its copies to the device read
-  std::vector<delivery> deliveries;                          // of every launch
+  std::vector<std::shared_ptr<const host_memory>> sources;    // what its copies to the device read
+  std::vector<delivery> deliveries;                           // of every launch
   std::vector<std::shared_ptr<const buffer::storage>> memory; // scratch that its kernels use
 };
 

@@ -58,13 +58,13 @@ constexpr std::size_t place_bytes = sizeof(const std::byte*) + sizeof(float);
 // A block for each (row, head); records and weights of the keys lie in shared memory or in the scratch.
 __global__ void attention_kernel(const attention_args a, std::int64_t places_room, std::byte* scratch,
                                  std::uint32_t* fault_word) {
-  extern __shared__ const std::byte* shared_records[];
+  extern const __shared__ std::byte* shared_records[];
   __shared__ block_team::cells cells;
   block_team t(cells);
-  const std::byte** records =
-      scratch != nullptr
-          ? reinterpret_cast<const std::byte**>(scratch + blockIdx.x * static_cast<std::size_t>(places_room) * place_bytes)
-          : shared_records;
+  const std::byte** records = scratch != nullptr
+                                  ? reinterpret_cast<const std::byte**>(
+                                        scratch + blockIdx.x * static_cast<std::size_t>(places_room) * place_bytes)
+                                  : shared_records;
   float* p = reinterpret_cast<float*>(records + places_room);
   for (std::int64_t item = blockIdx.x; item < std::int64_t{a.map.rows} * a.heads; item += gridDim.x) {
     const std::int64_t row = item / a.heads, head = item % a.heads;
@@ -115,7 +115,8 @@ __global__ void route_kernel(const route_args a) {
 // Lets a kernel take more shared memory than every block may by default.
 template <class Kernel> void allow(Kernel* kernel, std::size_t bytes, const char* operation) {
   if (bytes > own_memory)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), operation);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          operation);
 }
 
 } // namespace

@@ -94,8 +94,8 @@ void product(const launch& l, const float* x, const float* w, std::int64_t rows,
   if (rows <= 0)
     return;
   if (rows >= 8)
-    product_kernel<8>
-        <<<dim3(tiles(outputs, threads), tiles(rows, 8)), threads, 0, l.stream>>>(x, w, rows, groups, cols, outputs, out);
+    product_kernel<8><<<dim3(tiles(outputs, threads), tiles(rows, 8)), threads, 0, l.stream>>>(x, w, rows, groups, cols,
+                                                                                               outputs, out);
   else
     product_kernel<1><<<dim3(tiles(outputs, threads), static_cast<unsigned>(rows)), threads, 0, l.stream>>>(
         x, w, rows, groups, cols, outputs, out);
@@ -103,9 +103,9 @@ void product(const launch& l, const float* x, const float* w, std::int64_t rows,
 }
 
 void unpack(const launch& l, const plain::stored_view& from, float* to) {
-  const unsigned blocks = tiles(from.rows * from.cols, 256);
+  const unsigned tiled = tiles(from.rows * from.cols, 256), blocks = tiled < 65536 ? tiled : 65536;
   plain::with_format(from.format, [&](auto format) {
-    unpack_kernel<decltype(format)::value><<<blocks < 65536 ? blocks : 65536, 256, 0, l.stream>>>(from, to);
+    unpack_kernel<decltype(format)::value><<<blocks, 256, 0, l.stream>>>(from, to);
   });
   check_launch("unpacking of weights");
 }

@@ -40,7 +40,7 @@ struct resolve_tokens_shell {
 // A shell around a function of the plain set whose arguments need no check.
 #define TROUPE_ROW(name, function)                                                                                     \
   struct name : unchecked {                                                                                            \
-    template <class Team, class Args> static __device__ void run(Team& t, const Args& a, std::int64_t i) {            \
+    template <class Team, class Args> static __device__ void run(Team& t, const Args& a, std::int64_t i) {             \
       function(t, a, i);                                                                                               \
     }                                                                                                                  \
   }

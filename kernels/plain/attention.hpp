@@ -5,8 +5,8 @@
 
 namespace troupe::plain {
 
-// The keys of a row in their order: positions first .. first+window-1, then the places of the selected list. A place may
-// be empty.
+// The keys of a row in their order: positions first .. first+window-1, then the places of the selected list. A place
+// may be empty.
 struct key_places {
   std::int64_t first = 0, window = 0, count = 0;
 };
@@ -14,8 +14,8 @@ struct key_places {
 // Window positions that are neither in the ring nor among the step's rows are left out.
 TROUPE_PLAIN key_places places_of(const attention_args& a, std::int64_t row) {
   const std::int32_t s = a.map.sequence.raw()[row], start = a.map.start.raw()[s];
-  const std::int64_t low = larger(larger(std::int64_t{a.map.window_lo.raw()[row]}, std::int64_t{0}),
-                                  std::int64_t{start} - a.ring.entries);
+  const std::int64_t low =
+      larger(larger(std::int64_t{a.map.window_lo.raw()[row]}, std::int64_t{0}), std::int64_t{start} - a.ring.entries);
   const std::int64_t high =
       smaller(std::int64_t{a.map.window_hi.raw()[row]}, std::int64_t{start} + a.map.row_count.raw()[s] - 1);
   const std::int64_t window = larger(high - low + 1, std::int64_t{0});

@@ -48,10 +48,10 @@ template <class Team> TROUPE_PLAIN void compress_block(Team& t, const compress_a
     return;
   const std::int32_t s = a.map.sequence.raw()[row];
   const float* second = a.kg.raw() + std::int64_t{row} * 2 * a.dim;
-  const float* first = row > a.map.first_row.raw()[s]
-                           ? second - 2 * a.dim
-                           : reinterpret_cast<const float*>(
-                                 ring_record(a.pending, a.map.slot.raw()[s], a.map.position.raw()[row] - 1));
+  const float* first =
+      row > a.map.first_row.raw()[s]
+          ? second - 2 * a.dim
+          : reinterpret_cast<const float*>(ring_record(a.pending, a.map.slot.raw()[s], a.map.position.raw()[row] - 1));
   float* out = a.out.raw() + b * a.dim;
   for (int c = t.rank(); c < a.dim; c += t.size()) {
     const float g0 = first[a.dim + c], g1 = second[a.dim + c];

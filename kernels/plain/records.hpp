@@ -21,7 +21,9 @@ TROUPE_PLAIN float largest_magnitude(const float* x, int n) {
 
 // Scale of a block whose largest magnitude is `top`; not for f32.
 TROUPE_PLAIN float block_scale(kv_format f, float top) {
-  return f == kv_format::fp8_ue8m0_32 ? fp8_scale(top) : f == kv_format::fp4_e4m3_16 ? fp4_kv_scale(top) : fp4_scale(top);
+  return f == kv_format::fp8_ue8m0_32  ? fp8_scale(top)
+         : f == kv_format::fp4_e4m3_16 ? fp4_kv_scale(top)
+                                       : fp4_scale(top);
 }
 
 // x[block] -> out[block], the bits of decode(encode(x)); out may be x.

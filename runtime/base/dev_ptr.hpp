@@ -12,7 +12,7 @@ public:
   constexpr dev_ptr() = default;
   constexpr explicit dev_ptr(T* raw) : raw_(raw) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
+  requires std::is_convertible_v<U*, T*>
   constexpr dev_ptr(dev_ptr<U> other) : raw_(other.raw()) {}
 
   constexpr T* raw() const { return raw_; }

@@ -18,8 +18,8 @@ using block_id = strong_id<struct block_tag, std::int32_t>;        // KV block; 
 using slot_id = strong_id<struct slot_tag, std::int32_t>;          // state slot of a sequence; 0 means none
 using rank_id = strong_id<struct rank_tag, std::uint32_t>;         // engine or expert rank
 
-// Stands in a step's input ids for a token that an earlier step draws and the host does not know yet: the device takes it
-// from where that step left it, under the sequence's state slot (engine.md §8).
+// Stands in a step's input ids for a token that an earlier step draws and the host does not know yet: the device takes
+// it from where that step left it, under the sequence's state slot (engine.md §8).
 inline constexpr std::int32_t token_in_flight = -2;
 
 } // namespace troupe

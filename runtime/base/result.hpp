@@ -1,5 +1,5 @@
-// result<T>: a value or an expected failure. Expected failures (bad request, no block free, damaged file) travel as values;
-// exceptions are for start-up (config_error) and never cross an actor.
+// result<T>: a value or an expected failure. Expected failures (bad request, no block free, damaged file) travel as
+// values; exceptions are for start-up (config_error) and never cross an actor.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-// code: a stable short name ("invalid_params", "prompt_too_long"); message: what, where, why and what to do, for a person.
+// code: a stable short name ("invalid_params", "prompt_too_long"); message: what, where, why and what to do, for a
+// person.
 struct error {
   std::string code;
   std::string message;
@@ -40,12 +41,13 @@ using status = result<nothing>; // success without a value
 // Text form: "<file>: <key> = <value>: <why>; <remedy>", empty parts left out.
 struct config_error : std::runtime_error {
   config_error(std::string file_, std::string key_, std::string value_, std::string why, std::string remedy)
-      : std::runtime_error(text(file_, key_, value_, why, remedy)), file(std::move(file_)), key(std::move(key_)), value(std::move(value_)) {}
+      : std::runtime_error(text(file_, key_, value_, why, remedy)), file(std::move(file_)), key(std::move(key_)),
+        value(std::move(value_)) {}
   std::string file, key, value;
 
 private:
-  static std::string text(const std::string& file, const std::string& key, const std::string& value, const std::string& why,
-                          const std::string& remedy) {
+  static std::string text(const std::string& file, const std::string& key, const std::string& value,
+                          const std::string& why, const std::string& remedy) {
     std::string s;
     if (!file.empty())
       s += file + ": ";

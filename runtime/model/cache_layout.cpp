@@ -4,7 +4,9 @@
 namespace troupe {
 namespace {
 
-std::int64_t padded(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::int64_t padded(std::int64_t bytes, std::int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 } // namespace
 

@@ -1,4 +1,5 @@
-// The drafter's two halves (model.md §12): the main cache, updated by every backbone forward, and the greedy draft block.
+// The drafter's two halves (model.md §12): the main cache, updated by every backbone forward, and the greedy draft
+// block.
 #include "runtime/base/exact_math.hpp"
 #include "runtime/model/graph.hpp"
 #include <algorithm>
@@ -25,7 +26,8 @@ void model_runner::impl::update_drafter_cache(const step_input& in) {
   }
 }
 
-model_runner::draft_result model_runner::draft_greedy(std::span<const std::int32_t> slot, std::span<const std::int32_t> golden,
+model_runner::draft_result model_runner::draft_greedy(std::span<const std::int32_t> slot,
+                                                      std::span<const std::int32_t> golden,
                                                       std::span<const std::int32_t> position_of_golden) {
   auto& m = *impl_;
   const auto& c = m.c();
@@ -52,7 +54,8 @@ model_runner::draft_result model_runner::draft_greedy(std::span<const std::int32
   out.tokens.resize(n);
   out.confidence.resize(n);
   out.logits.resize(static_cast<std::size_t>(n) * v);
-  buffer row = m.dev.allocate(4 * static_cast<std::size_t>(h + rank), "draft row"), bias = m.dev.allocate(4 * static_cast<std::size_t>(v), "draft logits");
+  buffer row = m.dev.allocate(4 * static_cast<std::size_t>(h + rank), "draft row"),
+         bias = m.dev.allocate(4 * static_cast<std::size_t>(v), "draft logits");
   buffer index = m.dev.allocate(64, "draft token");
   for (int q = 0; q < n_seq; ++q) {
     std::int64_t prev = golden[q];
@@ -60,9 +63,11 @@ model_runner::draft_result model_runner::draft_greedy(std::span<const std::int32
       const int r = q * block + j;
       m.work->to_device(index.as<std::byte>(), &prev, sizeof prev);
       auto markov = row.as<float>() + h;
-      m.ops.copy_columns(*m.work, {m.ws.x.as<const float>() + static_cast<std::int64_t>(r) * h, h, 1, h, row.as<float>(), h + rank, false});
+      m.ops.copy_columns(*m.work, {m.ws.x.as<const float>() + static_cast<std::int64_t>(r) * h, h, 1, h,
+                                   row.as<float>(), h + rank, false});
       m.ops.gather(*m.work, {m.weights->drafter.markov_embed.get(), index.as<const std::int64_t>(), 1, 1, markov});
-      m.linear(m.ws.normed.as<const float>() + static_cast<std::int64_t>(r) * h, m.weights->head, 1, m.ws.logits.as<float>());
+      m.linear(m.ws.normed.as<const float>() + static_cast<std::int64_t>(r) * h, m.weights->head, 1,
+               m.ws.logits.as<float>());
       m.linear(markov, m.weights->drafter.markov_head, 1, bias.as<float>());
       m.ops.copy_columns(*m.work, {bias.as<const float>(), v, 1, v, m.ws.logits.as<float>(), v, true});
       m.linear(row.as<const float>(), m.weights->drafter.confidence, 1, bias.as<float>());

@@ -10,7 +10,9 @@ constexpr std::int64_t score_tile_floats = 1 << 20; // 4 MiB of index scores at 
 
 workspace::workspace(const model_config& c, const runner_options& o, const allocator& allocate) {
   const std::int64_t rows = o.max_rows, h = c.hidden_size, m = c.hc_mult, d = c.head_dim;
-  auto floats = [&](std::int64_t per_row, const char* what) { return allocate(4 * rows * std::max<std::int64_t>(per_row, 1), what); };
+  auto floats = [&](std::int64_t per_row, const char* what) {
+    return allocate(4 * rows * std::max<std::int64_t>(per_row, 1), what);
+  };
   trunk = floats(m * h, "trunk");
   pre = floats(m, "mixes");
   next_pre = floats(m, "mixes");
@@ -19,8 +21,8 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
   const std::int64_t targets = static_cast<std::int64_t>(c.dspark_target_layer_ids.size());
   x = floats(h, "activations");
   normed = floats(h, "activations");
-  rounded = floats(std::max({h, c.num_attention_heads * d, static_cast<std::int64_t>(c.o_groups) * c.o_lora_rank, targets * h,
-                             static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size}),
+  rounded = floats(std::max({h, c.num_attention_heads * d, static_cast<std::int64_t>(c.o_groups) * c.o_lora_rank,
+                             targets * h, static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size}),
                    "rounded activations");
   qa = floats(c.q_lora_rank, "activations");
   qr = floats(c.q_lora_rank, "activations");
@@ -76,8 +78,8 @@ std::int64_t step_buffer_bytes(const model_config& config, const runner_options&
 
 model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e,
                          context_group* g)
-    : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding), work(d.make_stream()), experts(e),
-      context(g), split(g ? g->ranks() : 1),
+    : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding),
+      work(d.make_stream()), experts(e), context(g), split(g ? g->ranks() : 1),
       block_pool(d.allocate(layout.block_bytes * o.kv_blocks, "KV blocks")),
       slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")),
       ws(weights->config, o, [&d](std::size_t bytes, const char* what) { return d.allocate(bytes, what); }),
@@ -101,7 +103,8 @@ dev_ptr<const float> model_runner::impl::product_input(dev_ptr<const float> from
   return to.as<const float>();
 }
 
-void model_runner::impl::linear(dev_ptr<const float> from, const weight_ptr& w, int rows, dev_ptr<float> to, int groups) {
+void model_runner::impl::linear(dev_ptr<const float> from, const weight_ptr& w, int rows, dev_ptr<float> to,
+                                int groups) {
   ops.linear(*work, {from, w.get(), rows, groups, to});
 }
 
@@ -109,14 +112,14 @@ void model_runner::impl::norm(dev_ptr<const float> from, const norm_weights& w, 
   ops.rms_norm(*work, {from, w.get(), rows, cols, c().rms_norm_eps, to});
 }
 
-void model_runner::impl::rope(dev_ptr<float> x, int rows, int heads, int dim, dev_ptr<const std::int32_t> position, bool compressed,
-                              bool inverse) {
+void model_runner::impl::rope(dev_ptr<float> x, int rows, int heads, int dim, dev_ptr<const std::int32_t> position,
+                              bool compressed, bool inverse) {
   const auto& table = compressed ? weights->rope_compressed : weights->rope_plain;
   ops.rope(*work, {x, rows, heads, dim, c().qk_rope_head_dim, position, table.as<const float>(), inverse});
 }
 
-dev_ptr<const std::byte> model_runner::impl::of_all_rows(const step_input& in, const buffer& here, std::int64_t row_bytes,
-                                                         const buffer& all) {
+dev_ptr<const std::byte> model_runner::impl::of_all_rows(const step_input& in, const buffer& here,
+                                                         std::int64_t row_bytes, const buffer& all) {
   if (!in.shared)
     return here.as<const std::byte>();
   context->gather(*work, here.as<const std::byte>(), row_bytes, split.runs(), all.as<std::byte>());
@@ -124,18 +127,18 @@ dev_ptr<const std::byte> model_runner::impl::of_all_rows(const step_input& in, c
 }
 
 ring_view model_runner::impl::window_ring(int layer) const {
-  return {slot_pool.as<std::byte>() + layout.layers[layer].window, layout.slot_bytes, layout.window_entries, c().head_dim,
-          layout.window_format};
+  return {slot_pool.as<std::byte>() + layout.layers[layer].window, layout.slot_bytes, layout.window_entries,
+          c().head_dim, layout.window_format};
 }
 
 block_view model_runner::impl::main_blocks(int layer) const {
-  return {block_pool.as<std::byte>() + layout.layers[layer].main, layout.block_bytes, tokens_per_block / c().layers[layer].ratio,
-          c().head_dim, layout.main_format};
+  return {block_pool.as<std::byte>() + layout.layers[layer].main, layout.block_bytes,
+          tokens_per_block / c().layers[layer].ratio, c().head_dim, layout.main_format};
 }
 
 block_view model_runner::impl::index_blocks(int layer) const {
-  return {block_pool.as<std::byte>() + layout.layers[layer].index, layout.block_bytes, tokens_per_block / c().layers[layer].ratio,
-          c().index_head_dim, layout.index_format};
+  return {block_pool.as<std::byte>() + layout.layers[layer].index, layout.block_bytes,
+          tokens_per_block / c().layers[layer].ratio, c().index_head_dim, layout.index_format};
 }
 
 void model_runner::impl::embed(const step_input& in) {
@@ -146,24 +149,26 @@ void model_runner::impl::embed(const step_input& in) {
 
 void model_runner::impl::engram(const step_input& in, int layer) {
   const auto& e = weights->layers[layer].engram;
-  const int n = in.map.rows, ngram = c().engram_max_ngram_size, heads = c().engram_n_heads, columns = (ngram - 1) * heads;
-  ops.engram_rows(*work, {in.map, in.key_tokens, in.history, weights->token_map.as<const std::int32_t>(), weights->pad, ngram, heads,
-                          e.multipliers.as<const std::int64_t>(), e.primes.as<const std::int64_t>(),
+  const int n = in.map.rows, ngram = c().engram_max_ngram_size, heads = c().engram_n_heads,
+            columns = (ngram - 1) * heads;
+  ops.engram_rows(*work, {in.map, in.key_tokens, in.history, weights->token_map.as<const std::int32_t>(), weights->pad,
+                          ngram, heads, e.multipliers.as<const std::int64_t>(), e.primes.as<const std::int64_t>(),
                           e.offsets.as<const std::int64_t>(), ws.engram_index.as<std::int64_t>()});
   ops.gather(*work, {e.table.get(), ws.engram_index.as<const std::int64_t>(), n, columns, ws.engram_e.as<float>()});
   linear(ws.engram_e.as<const float>(), e.wkv, n, ws.engram_kv.as<float>());
-  ops.engram_gate(*work, {ws.trunk.as<float>(), ws.engram_kv.as<const float>(), e.qk_weight.get(), n, c().hc_mult, c().hidden_size,
-                          c().rms_norm_eps});
+  ops.engram_gate(*work, {ws.trunk.as<float>(), ws.engram_kv.as<const float>(), e.qk_weight.get(), n, c().hc_mult,
+                          c().hidden_size, c().rms_norm_eps});
 }
 
 void model_runner::impl::collapse(int rows, const buffer& mix) {
-  ops.hc_collapse(*work, {ws.trunk.as<const float>(), mix.as<const float>(), rows, c().hc_mult, c().hidden_size, ws.x.as<float>()});
+  ops.hc_collapse(
+      *work, {ws.trunk.as<const float>(), mix.as<const float>(), rows, c().hc_mult, c().hidden_size, ws.x.as<float>()});
 }
 
 void model_runner::impl::mixes(const hc_site_weights& site, int rows, buffer& pre_out) {
   ops.hc_mixes(*work, {ws.trunk.as<const float>(), site.fn.get(), site.scale.get(), site.base.get(), rows, c().hc_mult,
-                       c().hidden_size, c().hc_sinkhorn_iters, c().hc_eps, c().rms_norm_eps, pre_out.as<float>(), ws.post.as<float>(),
-                       ws.comb.as<float>()});
+                       c().hidden_size, c().hc_sinkhorn_iters, c().hc_eps, c().rms_norm_eps, pre_out.as<float>(),
+                       ws.post.as<float>(), ws.comb.as<float>()});
 }
 
 void model_runner::impl::expand(int rows) {
@@ -171,7 +176,8 @@ void model_runner::impl::expand(int rows) {
                         c().hidden_size, ws.trunk.as<float>()});
 }
 
-// Compressor and index keys of a KV source: the blocks that this step completes go into the paged caches (model.md §5.1).
+// Compressor and index keys of a KV source: the blocks that this step completes go into the paged caches (model.md
+// §5.1).
 void model_runner::impl::compress(const step_input& in, int layer) {
   const auto& facts = c().layers[layer];
   const auto& w = weights->layers[layer].attn;
@@ -182,8 +188,8 @@ void model_runner::impl::compress(const step_input& in, int layer) {
   const auto kg = of_all_rows(in, ws.kg, 4 * std::int64_t{facts.ratio} * d, ws.all_kg).as<const float>();
   dev_ptr<const float> blocks = kg;
   if (facts.ratio == 2) {
-    ring_view pending{slot_pool.as<std::byte>() + layout.layers[layer].pending, layout.slot_bytes, layout.pending_entries, 2 * d,
-                      kv_format::f32};
+    ring_view pending{slot_pool.as<std::byte>() + layout.layers[layer].pending, layout.slot_bytes,
+                      layout.pending_entries, 2 * d, kv_format::f32};
     if (part.blocks > 0)
       ops.compress(*work, {in.keys, kg, pending, part.last_row, part.blocks, d, ws.latent.as<float>()});
     ops.ring_commit(*work, {in.keys, kg.as<const std::byte>(), pending});
@@ -192,7 +198,8 @@ void model_runner::impl::compress(const step_input& in, int layer) {
   if (part.blocks == 0)
     return;
   norm(blocks, w.compressor.norm, part.blocks, d, ws.latent.as<float>());
-  work->copy(ws.rotated.as<std::byte>(), ws.latent.as<const std::byte>(), 4 * static_cast<std::size_t>(part.blocks) * d);
+  work->copy(ws.rotated.as<std::byte>(), ws.latent.as<const std::byte>(),
+             4 * static_cast<std::size_t>(part.blocks) * d);
   rope(ws.rotated.as<float>(), part.blocks, 1, d, part.position, true);
   ops.block_store(*work, {ws.rotated.as<const float>(), part.entry, part.blocks, main_blocks(layer)});
   if (facts.owns_index_k) {
@@ -204,7 +211,8 @@ void model_runner::impl::compress(const step_input& in, int layer) {
   }
 }
 
-// Which compressed keys each row attends to: published in ws.selected for this layer and those that reuse it (§5.2, §5.3).
+// Which compressed keys each row attends to: published in ws.selected for this layer and those that reuse it (§5.2,
+// §5.3).
 void model_runner::impl::select(const step_input& in, int layer, dev_ptr<const float> qr_input) {
   const auto& facts = c().layers[layer];
   const auto& w = weights->layers[layer].attn.indexer;
@@ -212,7 +220,16 @@ void model_runner::impl::select(const step_input& in, int layer, dev_ptr<const f
   const int n = in.map.rows, heads = c().index_n_heads, dim = c().index_head_dim, topk = c().index_topk;
   const int reach = c().candidate_topk_blocks * c().candidate_block_size; // candidates hold everything up to here
   const bool many = part.max_visible > reach && c().candidate_source_layer_id >= 0;
-  select_args choice{0, n, {}, 0, part.visible, {}, c().candidate_block_size, c().candidate_topk_blocks, topk, ws.selected.as<std::int32_t>()};
+  select_args choice{0,
+                     n,
+                     {},
+                     0,
+                     part.visible,
+                     {},
+                     c().candidate_block_size,
+                     c().candidate_topk_blocks,
+                     topk,
+                     ws.selected.as<std::int32_t>()};
   if (part.max_visible <= topk) { // nothing to drop, so no score matters
     ops.select(*work, choice);
     return;
@@ -227,8 +244,9 @@ void model_runner::impl::select(const step_input& in, int layer, dev_ptr<const f
   const int tile = static_cast<int>(std::clamp<std::int64_t>(ws.scores_floats / stride, 1, n));
   for (int first = 0; first < n; first += tile) {
     const int count = std::min(tile, n - first);
-    ops.index_scores(*work, {in.map, first, count, heads, dim, ws.index_q.as<const float>(), ws.index_a.as<const float>(),
-                             index_blocks(facts.index_k_source), part.visible, ws.scores.as<float>(), stride});
+    ops.index_scores(*work,
+                     {in.map, first, count, heads, dim, ws.index_q.as<const float>(), ws.index_a.as<const float>(),
+                      index_blocks(facts.index_k_source), part.visible, ws.scores.as<float>(), stride});
     if (facts.is_candidate_source && many)
       ops.candidates(*work, {first, count, ws.scores.as<const float>(), stride, part.visible, c().candidate_block_size,
                              c().candidate_topk_blocks, ws.candidates.as<std::int32_t>()});
@@ -268,8 +286,8 @@ void model_runner::impl::attention_site(const step_input& in, int layer, bool dr
     select(in, layer, qr);
 
   const auto own = of_all_rows(in, ws.own, record_bytes(layout.window_format, d), ws.all_own);
-  attention_args args{in.map, heads, d, 1.0f, ws.q.as<const float>(), own, window_ring(layer), {}, {}, 0,
-                      a.sink.get(), ws.attended.as<float>()};
+  attention_args args{in.map, heads, d, 1.0f,         ws.q.as<const float>(), own, window_ring(layer),
+                      {},     {},    0, a.sink.get(), ws.attended.as<float>()};
   args.scale = attention_scale(d);
   if (compressed) {
     args.blocks = main_blocks(c().layers[layer].kv_source);
@@ -298,14 +316,23 @@ void model_runner::impl::moe_site(const step_input& in, int layer) {
 
   linear(ws.normed.as<const float>(), m.gate, n, ws.gate_logits.as<float>());
   auto expert = ws.route_expert.as<std::int32_t>();
-  route_args route{ws.gate_logits.as<const float>(), m.bias.get(), n, m.n_experts, m.k, c().routed_scaling_factor, expert,
-                   ws.route_weight.as<float>(), in.live, {}};
+  route_args route{
+      ws.gate_logits.as<const float>(), m.bias.get(), n, m.n_experts, m.k, c().routed_scaling_factor, expert,
+      ws.route_weight.as<float>(),      in.live,      {}};
   if (layer < c().num_hidden_layers)
     route.counts = counts.as<std::uint32_t>() + static_cast<std::int64_t>(layer) * c().n_routed_experts;
   ops.route(*work, route);
   auto x = product_input(ws.normed.as<const float>(), n, h, ws.rounded);
-  experts_args routed{m.experts.get(), weights->identity.as<const std::int32_t>(), x, expert, ws.route_weight.as<const float>(), n,
-                      m.k, c().swiglu_limit, act(), ws.expert_y.as<float>()};
+  experts_args routed{m.experts.get(),
+                      weights->identity.as<const std::int32_t>(),
+                      x,
+                      expert,
+                      ws.route_weight.as<const float>(),
+                      n,
+                      m.k,
+                      c().swiglu_limit,
+                      act(),
+                      ws.expert_y.as<float>()};
   if (experts && layer < c().num_hidden_layers)
     experts->run(*work, layer, routed);
   else

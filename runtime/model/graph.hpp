@@ -1,7 +1,7 @@
 // The layers of the model, written once against the device interface (model.md §2-§8, §12). Private to runtime/model.
 //
-// One step of n rows walks through: embed -> for each layer [Engram] [drafter feature] attention site, MoE site -> head.
-// The trunk carries M streams per row; the mix `pre` of one mHC site is applied at the next site (shifted mHC).
+// One step of n rows walks through: embed -> for each layer [Engram] [drafter feature] attention site, MoE site ->
+// head. The trunk carries M streams per row; the mix `pre` of one mHC site is applied at the next site (shifted mHC).
 #pragma once
 #include "devices/device.hpp"
 #include "runtime/model/cache_layout.hpp"
@@ -22,42 +22,42 @@ struct workspace {
   using allocator = std::function<buffer(std::size_t bytes, const char* what)>;
   workspace(const model_config& c, const runner_options& o, const allocator& allocate);
 
-  buffer trunk;                // [R, M, H]
-  buffer pre, next_pre, post;  // [R, M]
-  buffer comb;                 // [R, M, M]
-  buffer x, normed, rounded;   // [R, H]
-  buffer qa, qr;               // [R, q_lora]
-  buffer q, attended;          // [R, heads, D]
-  buffer kv;                   // [R, D]
-  buffer own;                  // [R] window records, bytes
-  buffer z;                    // [R, o_groups * o_lora]
-  buffer y;                    // [R, H]
-  buffer kg;                   // [R, 2D]
-  buffer all_own, all_kg;      // own and kg of all rows of a shared step
-  buffer latent, rotated;      // [R, D]
-  buffer index_key;            // [R, index_dim]
-  buffer index_q, index_a;     // [R, index_heads, index_dim], [R, index_heads]
-  buffer scores;               // index scores of a tile of rows
+  buffer trunk;               // [R, M, H]
+  buffer pre, next_pre, post; // [R, M]
+  buffer comb;                // [R, M, M]
+  buffer x, normed, rounded;  // [R, H]
+  buffer qa, qr;              // [R, q_lora]
+  buffer q, attended;         // [R, heads, D]
+  buffer kv;                  // [R, D]
+  buffer own;                 // [R] window records, bytes
+  buffer z;                   // [R, o_groups * o_lora]
+  buffer y;                   // [R, H]
+  buffer kg;                  // [R, 2D]
+  buffer all_own, all_kg;     // own and kg of all rows of a shared step
+  buffer latent, rotated;     // [R, D]
+  buffer index_key;           // [R, index_dim]
+  buffer index_q, index_a;    // [R, index_heads, index_dim], [R, index_heads]
+  buffer scores;              // index scores of a tile of rows
   std::int64_t scores_floats = 0;
-  buffer selected, candidates; // int32 [R, topk], [R, candidate_topk_blocks]
-  buffer gate_logits;          // [R, experts]
-  buffer route_expert;         // int32 [R, k]
-  buffer route_weight;         // [R, k]
+  buffer selected, candidates;   // int32 [R, topk], [R, candidate_topk_blocks]
+  buffer gate_logits;            // [R, experts]
+  buffer route_expert;           // int32 [R, k]
+  buffer route_weight;           // [R, k]
   buffer shared_gate, shared_up; // [R, n_shared * I]
-  buffer expert_y;             // [R, k, H]
-  buffer engram_index;         // int64 [R, columns]
-  buffer engram_e, engram_kv;  // [R, columns * dim], [R, M+1, H]
-  buffer features;             // [R, targets * H]
-  buffer logits, logit_x;      // [max_logit_rows, V], [max_logit_rows, H]
+  buffer expert_y;               // [R, k, H]
+  buffer engram_index;           // int64 [R, columns]
+  buffer engram_e, engram_kv;    // [R, columns * dim], [R, M+1, H]
+  buffer features;               // [R, targets * H]
+  buffer logits, logit_x;        // [max_logit_rows, V], [max_logit_rows, H]
   buffer logit_trunk, logit_pre; // [max_logit_rows, M, H], [max_logit_rows, M]
-  buffer logit_index;          // int32 [max_logit_rows]
+  buffer logit_index;            // int32 [max_logit_rows]
 };
 
 struct model_runner::impl {
   impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e, context_group* g);
 
   void layers(const step_input& in, const layer_hook& hook); // everything that a step queues, without its inputs
-  void decode(const step_input& in);                           // layers of a filled step, as a graph where that is possible
+  void decode(const step_input& in); // layers of a filled step, as a graph where that is possible
   void head(dev_ptr<const float> trunk, dev_ptr<const float> mix, int rows); // ws.logits of these rows
   void embed(const step_input& in);
   void engram(const step_input& in, int layer);
@@ -71,10 +71,12 @@ struct model_runner::impl {
   dev_ptr<const float> product_input(dev_ptr<const float> from, int rows, int cols, buffer& to);
   void linear(dev_ptr<const float> from, const weight_ptr& w, int rows, dev_ptr<float> to, int groups = 1);
   void norm(dev_ptr<const float> from, const norm_weights& w, int rows, int cols, dev_ptr<float> to);
-  void rope(dev_ptr<float> heads_of, int rows, int heads, int dim, dev_ptr<const std::int32_t> position, bool compressed,
-            bool inverse = false);
-  // Records of all rows of the step, in its order, from those of the rows computed here; in `all` if the step is shared.
-  dev_ptr<const std::byte> of_all_rows(const step_input& in, const buffer& here, std::int64_t row_bytes, const buffer& all);
+  void rope(dev_ptr<float> heads_of, int rows, int heads, int dim, dev_ptr<const std::int32_t> position,
+            bool compressed, bool inverse = false);
+  // Records of all rows of the step, in its order, from those of the rows computed here; in `all` if the step is
+  // shared.
+  dev_ptr<const std::byte> of_all_rows(const step_input& in, const buffer& here, std::int64_t row_bytes,
+                                       const buffer& all);
   ring_view window_ring(int layer) const;
   block_view main_blocks(int layer) const;
   block_view index_blocks(int layer) const;
@@ -93,17 +95,17 @@ struct model_runner::impl {
   std::unique_ptr<stream> work;
   expert_backend* experts;
   context_group* context;
-  context_split split;      // of the last forward, if it was shared
+  context_split split; // of the last forward, if it was shared
   bool last_shared = false;
   std::vector<context_run> logit_runs;
   buffer block_pool, slot_pool;
   workspace ws;
   step_input_builder input;
-  buffer first_mix; // [R, M] one-hot at stream 0
-  buffer counts;    // uint32 [layers, experts] rows routed in the last step
-  buffer drawn;     // int32 [state slots] the newest token of each, written by the sampler
+  buffer first_mix;                           // [R, M] one-hot at stream 0
+  buffer counts;                              // uint32 [layers, experts] rows routed in the last step
+  buffer drawn;                               // int32 [state slots] the newest token of each, written by the sampler
   bool fills_decode = false, records = false; // decode steps are filled; and recorded
-  int ready_logits = 0; // ws.logits holds the first rows of the last forward, this many
+  int ready_logits = 0;                       // ws.logits holds the first rows of the last forward, this many
   struct recorded {
     bool seen = false;
     std::unique_ptr<graph> steps; // null until the second step of its kind, or where the device has no graphs

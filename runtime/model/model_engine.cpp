@@ -111,7 +111,8 @@ struct model_engine::impl {
   impl(std::shared_ptr<const model_weights> weights, std::shared_ptr<device> d, const runner_options& o,
        std::unique_ptr<expert_backend> e, std::unique_ptr<context_group> g)
       : dev(std::move(d)), experts(std::move(e)), context(std::move(g)),
-        runner(std::move(weights), *dev, o, experts.get(), context.get()), vocab(runner.config().vocab_size), piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))),
+        runner(std::move(weights), *dev, o, experts.get(), context.get()), vocab(runner.config().vocab_size),
+        piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))),
         expert_count(static_cast<std::size_t>(runner.config().num_hidden_layers) *
                      static_cast<std::size_t>(runner.config().n_routed_experts)),
         rules_there(*dev, "sampling rules", sizeof(sample_row_params) * piece),

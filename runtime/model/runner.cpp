@@ -11,8 +11,12 @@ model_runner::model_runner(std::shared_ptr<const model_weights> weights, device&
     : impl_(std::make_unique<impl>(std::move(weights), dev, options, experts, context)) {}
 model_runner::~model_runner() = default;
 
-const model_config& model_runner::config() const { return impl_->c(); }
-stream& model_runner::work() { return *impl_->work; }
+const model_config& model_runner::config() const {
+  return impl_->c();
+}
+stream& model_runner::work() {
+  return *impl_->work;
+}
 
 void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   auto& m = *impl_;
@@ -24,10 +28,13 @@ void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   TROUPE_CHECK(!m.last_shared || m.options.shares_steps, "a shared step without room for the other ranks' records");
   const bool one_row_each = rows.tokens.size() == rows.slot.size() && sequences > 0;
   if (m.fills_decode && one_row_each && !m.last_shared && !hook)
-    return m.decode(m.input.filled(*m.work, rows, filled_size(sequences, std::min(m.options.max_sequences, m.options.max_rows))));
+    return m.decode(
+        m.input.filled(*m.work, rows, filled_size(sequences, std::min(m.options.max_sequences, m.options.max_rows))));
   if (m.last_shared)
     m.split.assign(rows.rows);
-  m.layers(m.input.backbone(*m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{}), hook);
+  m.layers(m.input.backbone(*m.work, rows,
+                            m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{}),
+           hook);
 }
 
 void model_runner::impl::layers(const step_input& in, const layer_hook& hook) {
@@ -106,7 +113,8 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
     for (int i = 0; i < count; ++i)
       m.logit_runs.push_back(m.split.row(rows[static_cast<std::size_t>(i)], i));
     m.context->gather(*m.work, m.ws.trunk.as<const std::byte>(), 4 * streams, m.logit_runs, trunk.as<std::byte>());
-    m.context->gather(*m.work, m.ws.pre.as<const std::byte>(), 4 * std::int64_t{c.hc_mult}, m.logit_runs, pre.as<std::byte>());
+    m.context->gather(*m.work, m.ws.pre.as<const std::byte>(), 4 * std::int64_t{c.hc_mult}, m.logit_runs,
+                      pre.as<std::byte>());
   } else if (first_rows) {
     trunk = m.ws.trunk.as<float>();
     pre = m.ws.pre.as<float>();
@@ -122,23 +130,31 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
 
 model_runner::cache_memory model_runner::caches() const {
   const auto& m = *impl_;
-  return {m.block_pool.as<const std::byte>(), m.slot_pool.as<const std::byte>(), {m.layout.block_bytes, m.layout.slot_bytes}};
+  return {m.block_pool.as<const std::byte>(),
+          m.slot_pool.as<const std::byte>(),
+          {m.layout.block_bytes, m.layout.slot_bytes}};
 }
 
-dev_ptr<const std::uint32_t> model_runner::expert_counts() const { return impl_->counts.as<const std::uint32_t>(); }
-dev_ptr<std::int32_t> model_runner::drawn_tokens() { return impl_->drawn.as<std::int32_t>(); }
+dev_ptr<const std::uint32_t> model_runner::expert_counts() const {
+  return impl_->counts.as<const std::uint32_t>();
+}
+dev_ptr<std::int32_t> model_runner::drawn_tokens() {
+  return impl_->drawn.as<std::int32_t>();
+}
 
 void model_runner::copy_slot(slot_id from, slot_id to) {
   auto& m = *impl_;
   const auto at = [&](slot_id s) { return m.slot_pool.as<std::byte>() + m.layout.slot_bytes * s.value; };
-  TROUPE_CHECK(std::max(from.value, to.value) < m.options.state_slots && std::min(from.value, to.value) > 0, "no such state slot");
+  TROUPE_CHECK(std::max(from.value, to.value) < m.options.state_slots && std::min(from.value, to.value) > 0,
+               "no such state slot");
   m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.slot_bytes));
 }
 
 void model_runner::copy_block(block_id from, block_id to) {
   auto& m = *impl_;
   const auto at = [&](block_id b) { return m.block_pool.as<std::byte>() + m.layout.block_bytes * b.value; };
-  TROUPE_CHECK(std::max(from.value, to.value) < m.options.kv_blocks && std::min(from.value, to.value) > 0, "no such KV block");
+  TROUPE_CHECK(std::max(from.value, to.value) < m.options.kv_blocks && std::min(from.value, to.value) > 0,
+               "no such KV block");
   m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.block_bytes));
 }
 
@@ -153,7 +169,8 @@ expert_shard::expert_shard(const std::shared_ptr<const checkpoint>& source, devi
     : impl_(new impl{first, dev, {}, {}}) {
   const auto& c = source->config();
   for (int l = 0; l < c.num_hidden_layers; ++l)
-    impl_->layers.push_back(dev.pack_experts(expert_sources(source, "layers." + std::to_string(l) + ".", first, count)));
+    impl_->layers.push_back(
+        dev.pack_experts(expert_sources(source, "layers." + std::to_string(l) + ".", first, count)));
   std::vector<std::int32_t> slot(c.n_routed_experts, -1);
   for (int i = 0; i < count; ++i)
     slot[first + i] = i;

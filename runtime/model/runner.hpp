@@ -25,8 +25,9 @@ enum class decode_form : std::uint8_t {
 
 struct runner_options {
   roundings rounding = roundings::serving;
-  bool combine_bf16 = true; // serving rounds expert contributions to BF16 (exactness.md §2); the oracle's act_fp8 does not
-  int max_rows = 512;      // rows of one step
+  bool combine_bf16 =
+      true;           // serving rounds expert contributions to BF16 (exactness.md §2); the oracle's act_fp8 does not
+  int max_rows = 512; // rows of one step
   int max_sequences = 64;  // sequences of one step
   int kv_blocks = 64;      // KV blocks of 128 tokens, block 0 is the dummy
   int state_slots = 65;    // state slots, slot 0 is the dummy
@@ -73,7 +74,8 @@ struct weight_options {
   int max_positions = 0; // positions that the rotary tables cover: max_model_len and a draft block
 };
 // token_map: compressed id of every raw id of the vocabulary (compressed_vocabulary). progress gets values in (0, 1].
-std::shared_ptr<const model_weights> load_weights(const std::shared_ptr<const checkpoint>& source, device& dev, const weight_options& options,
+std::shared_ptr<const model_weights> load_weights(const std::shared_ptr<const checkpoint>& source, device& dev,
+                                                  const weight_options& options,
                                                   const std::vector<std::int32_t>& token_map,
                                                   const std::function<void(double)>& progress = {});
 
@@ -104,8 +106,8 @@ public:
   const model_config& config() const;
   stream& work(); // the stream that everything below is queued on
 
-  // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits(). The caches and logits of
-  // a shared step are those of the whole step; hook sees the rows computed here.
+  // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits(). The caches and logits
+  // of a shared step are those of the whole step; hook sees the rows computed here.
   void forward(const step_rows& rows, const layer_hook& hook = {});
 
   // Logits [count, vocab] of rows of the last forward, in a buffer that the next call overwrites;

@@ -6,7 +6,8 @@
 
 namespace troupe {
 int filled_size(int rows, int most) {
-  const int size = rows > 4 ? (rows + 7) / 8 * 8 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(rows, 1))));
+  const int size =
+      rows > 4 ? (rows + 7) / 8 * 8 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(rows, 1))));
   return std::min(size, most);
 }
 
@@ -16,23 +17,29 @@ std::size_t most_bytes(int max_rows, int max_sequences, int max_blocks) {
   const std::size_t per_row = 5 + 5 + 2 * 3 + 2 * 2, per_sequence = 4 + static_cast<std::size_t>(max_blocks) + 8;
   return 4 * (per_row * max_rows + per_sequence * max_sequences) + 32 * array_places::alignment;
 }
-int most_blocks(int max_model_len) { return (max_model_len + tokens_per_block - 1) / tokens_per_block; }
+int most_blocks(int max_model_len) {
+  return (max_model_len + tokens_per_block - 1) / tokens_per_block;
+}
 
 } // namespace
 
-step_input_builder::step_input_builder(const model_config& config, device& dev, int max_rows, int max_sequences, int max_model_len)
+step_input_builder::step_input_builder(const model_config& config, device& dev, int max_rows, int max_sequences,
+                                       int max_model_len)
     : config_(config), arrays_(dev, "step inputs", most_bytes(max_rows, max_sequences, most_blocks(max_model_len))),
       max_blocks_(most_blocks(max_model_len)), max_positions_(max_model_len) {}
 
 step_input step_input_builder::backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
   return send(s, rows, {.draft_block = 0, .share = share, .live = -1});
 }
-step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) { return send(s, rows, {.draft_block = block, .share = {}, .live = -1}); }
+step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) {
+  return send(s, rows, {.draft_block = block, .share = {}, .live = -1});
+}
 
 step_input step_input_builder::filled(stream& s, const step_rows& rows, int size) {
   filled_ = rows;
   const std::size_t live = rows.slot.size(), ngram = rows.history.size() / live;
-  TROUPE_CHECK(live == rows.tokens.size() && live <= static_cast<std::size_t>(size), "a filled step has one row a sequence");
+  TROUPE_CHECK(live == rows.tokens.size() && live <= static_cast<std::size_t>(size),
+               "a filled step has one row a sequence");
   filled_.blocks.push_back(0);
   for (std::size_t q = live; q < static_cast<std::size_t>(size); ++q) {
     filled_.slot.push_back(0), filled_.start.push_back(0), filled_.rows.push_back(1), filled_.tokens.push_back(0);
@@ -69,12 +76,15 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   table_.assign(static_cast<std::size_t>(n_seq) * longest, 0);
   if (!in.blocks_of.empty())
     for (int q = 0; q < n_seq; ++q)
-      std::copy_n(in.blocks.begin() + in.first_block[q], in.blocks_of[q], table_.begin() + static_cast<std::ptrdiff_t>(q) * longest);
+      std::copy_n(in.blocks.begin() + in.first_block[q], in.blocks_of[q],
+                  table_.begin() + static_cast<std::ptrdiff_t>(q) * longest);
 
   arrays_.clear();
   const auto append = [&](const auto& values) { return arrays_.append(values); };
-  std::size_t at_position = append(position_), at_sequence = append(sequence_), at_lo = append(lo_), at_hi = append(hi_);
-  std::size_t at_first = append(first_row_), at_count = append(in.rows), at_start = append(in.start), at_slot = append(in.slot);
+  std::size_t at_position = append(position_), at_sequence = append(sequence_), at_lo = append(lo_),
+              at_hi = append(hi_);
+  std::size_t at_first = append(first_row_), at_count = append(in.rows), at_start = append(in.start),
+              at_slot = append(in.slot);
   std::size_t at_table = append(table_), at_tokens = append(in.tokens), at_history = append(in.history);
   const std::size_t at_live = append(std::vector<std::int32_t>{live});
 
@@ -89,9 +99,13 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       taken_.push_back(of[static_cast<std::size_t>(r)]);
     return append(taken_);
   };
-  const std::size_t here_position = append_share(position_, at_position), here_sequence = append_share(sequence_, at_sequence);
-  const std::size_t here_lo = append_share(lo_, at_lo), here_hi = append_share(hi_, at_hi), here_tokens = append_share(in.tokens, at_tokens);
-  struct { std::size_t visible, last_row, position, entry; } at[3] = {};
+  const std::size_t here_position = append_share(position_, at_position),
+                    here_sequence = append_share(sequence_, at_sequence);
+  const std::size_t here_lo = append_share(lo_, at_lo), here_hi = append_share(hi_, at_hi),
+                    here_tokens = append_share(in.tokens, at_tokens);
+  struct {
+    std::size_t visible, last_row, position, entry;
+  } at[3] = {};
   for (int ratio = 1; ratio <= 2 && draft_block == 0; ++ratio) {
     for (auto* v : {&visible_, &last_row_, &block_position_})
       v->clear();
@@ -109,8 +123,10 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       }
       last_row_.push_back(r);
       block_position_.push_back(b * ratio);
-      entry_.push_back(static_cast<std::int64_t>(table_[static_cast<std::size_t>(sequence_[r]) * longest + p / tokens_per_block]) * per_block
-                      + b % per_block);
+      entry_.push_back(
+          static_cast<std::int64_t>(table_[static_cast<std::size_t>(sequence_[r]) * longest + p / tokens_per_block]) *
+              per_block +
+          b % per_block);
     }
     for (const std::int32_t r : share)
       visible_.push_back((position_[static_cast<std::size_t>(r)] + 1) / ratio);
@@ -124,8 +140,19 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   arrays_.send(s);
 
   auto ints = [&](std::size_t offset) { return arrays_.at<const std::int32_t>(offset); };
-  out.keys = {n, n_seq, n, ints(at_position), ints(at_sequence), ints(at_lo), ints(at_hi), ints(at_first), ints(at_count),
-              ints(at_start), ints(at_slot), ints(at_table), longest};
+  out.keys = {n,
+              n_seq,
+              n,
+              ints(at_position),
+              ints(at_sequence),
+              ints(at_lo),
+              ints(at_hi),
+              ints(at_first),
+              ints(at_count),
+              ints(at_start),
+              ints(at_slot),
+              ints(at_table),
+              longest};
   out.map = out.keys;
   if (out.shared)
     out.map.rows = static_cast<std::int32_t>(share.size());

@@ -10,26 +10,26 @@
 
 namespace troupe {
 
-// Compressed blocks of one ratio that a step completes, and what each row computed here sees of that ratio. A filled step
-// lists one block per row, those that are not completed with last_row and entry -1.
+// Compressed blocks of one ratio that a step completes, and what each row computed here sees of that ratio. A filled
+// step lists one block per row, those that are not completed with last_row and entry -1.
 struct compressed_rows {
-  int blocks = 0;                           // listed
-  int max_visible = 0;                      // over the rows computed here; of a filled step what its table can hold
-  dev_ptr<const std::int32_t> visible;      // [map.rows] floor((position + 1) / ratio)
-  dev_ptr<const std::int32_t> last_row;     // [blocks] key row of the block's last token
-  dev_ptr<const std::int32_t> position;     // [blocks] position of the block's first token
-  dev_ptr<const std::int64_t> entry;        // [blocks] KV block * (128 / ratio) + index inside
+  int blocks = 0;                       // listed
+  int max_visible = 0;                  // over the rows computed here; of a filled step what its table can hold
+  dev_ptr<const std::int32_t> visible;  // [map.rows] floor((position + 1) / ratio)
+  dev_ptr<const std::int32_t> last_row; // [blocks] key row of the block's last token
+  dev_ptr<const std::int32_t> position; // [blocks] position of the block's first token
+  dev_ptr<const std::int64_t> entry;    // [blocks] KV block * (128 / ratio) + index inside
 };
 
 struct step_input {
-  row_map map;                         // the rows computed here
-  row_map keys;                        // all rows of the step; `map` unless `shared`
-  bool shared = false;                 // the rows computed here are a rank's share of the step
-  dev_ptr<const std::int32_t> tokens;  // [map.rows]
-  dev_ptr<std::int32_t> key_tokens;    // [keys.rows]; `tokens` unless `shared`
-  bool unresolved = false;             // some of them may be token_in_flight
-  dev_ptr<const std::int32_t> live;    // [1] rows of a filled step that are not placeholders; null: all are live
-  dev_ptr<const std::int32_t> history; // [sequences, ngram - 1]
+  row_map map;                          // the rows computed here
+  row_map keys;                         // all rows of the step; `map` unless `shared`
+  bool shared = false;                  // the rows computed here are a rank's share of the step
+  dev_ptr<const std::int32_t> tokens;   // [map.rows]
+  dev_ptr<std::int32_t> key_tokens;     // [keys.rows]; `tokens` unless `shared`
+  bool unresolved = false;              // some of them may be token_in_flight
+  dev_ptr<const std::int32_t> live;     // [1] rows of a filled step that are not placeholders; null: all are live
+  dev_ptr<const std::int32_t> history;  // [sequences, ngram - 1]
   std::array<compressed_rows, 3> ratio; // index = ratio; 0 is unused
 };
 
@@ -44,9 +44,9 @@ public:
   // Window bounds of a backbone step: every row sees its own position and sliding_window - 1 before it. share: the rows
   // of the step that are computed here; empty = all.
   step_input backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share = {});
-  // A decode step, one row a sequence, as a graph wants it: placeholders (state slot 0, KV block 0) fill it up to `size`
-  // rows, the block tables are as wide as the next power of two, and every array lies where it lies in all steps of that
-  // size and width.
+  // A decode step, one row a sequence, as a graph wants it: placeholders (state slot 0, KV block 0) fill it up to
+  // `size` rows, the block tables are as wide as the next power of two, and every array lies where it lies in all steps
+  // of that size and width.
   step_input filled(stream& s, const step_rows& rows, int size);
   // A draft step: per sequence one block of `block` rows at positions start..start+block-1; each row sees the
   // sliding_window positions before the block and the whole block.
@@ -54,15 +54,16 @@ public:
 
 private:
   struct form {
-    int draft_block = 0;                  // rows of a draft block, 0 = a backbone step
-    std::span<const std::int32_t> share;  // rows computed here, empty = all
-    int live = -1;                        // of a filled step: rows before the placeholders
+    int draft_block = 0;                 // rows of a draft block, 0 = a backbone step
+    std::span<const std::int32_t> share; // rows computed here, empty = all
+    int live = -1;                       // of a filled step: rows before the placeholders
   };
   step_input send(stream& s, const step_rows& rows, const form& f);
 
   const model_config& config_;
   // Kept between steps so that a step allocates nothing once the vectors have grown.
-  std::vector<std::int32_t> position_, sequence_, lo_, hi_, first_row_, table_, visible_, last_row_, block_position_, taken_;
+  std::vector<std::int32_t> position_, sequence_, lo_, hi_, first_row_, table_, visible_, last_row_, block_position_,
+      taken_;
   std::vector<std::int64_t> entry_;
   step_rows filled_;
   packed_arrays arrays_;

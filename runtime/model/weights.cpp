@@ -17,7 +17,8 @@ buffer upload(device& dev, stream& s, const void* data, std::size_t bytes, const
 
 class loader {
 public:
-  loader(const checkpoint_ptr& from, device& dev, model_weights& out) : from_(from), dev_(dev), out_(out), stream_(dev.make_stream()) {}
+  loader(const checkpoint_ptr& from, device& dev, model_weights& out)
+      : from_(from), dev_(dev), out_(out), stream_(dev.make_stream()) {}
 
   void layer(int index, const std::string& prefix, bool body, bool with_experts);
   void globals(const std::vector<std::int32_t>& token_map, int max_positions);
@@ -33,7 +34,9 @@ private:
   template <class T> buffer integers(const std::vector<T>& values, const std::string& what) {
     return upload(dev_, *stream_, values.data(), values.size() * sizeof(T), what);
   }
-  hc_site_weights site(const std::string& prefix) { return {pack(prefix + "fn"), vector(prefix + "scale"), vector(prefix + "base")}; }
+  hc_site_weights site(const std::string& prefix) {
+    return {pack(prefix + "fn"), vector(prefix + "scale"), vector(prefix + "base")};
+  }
   void compressor(attention_weights& a, const std::string& prefix, int ratio);
   void engram(engram_weights& e, const std::string& prefix, const engram_table& table);
   buffer rope_table(bool compressed, int positions);
@@ -179,8 +182,12 @@ weight_source source_of(const checkpoint_ptr& from, const std::string& name) {
   s.data = t.bytes;
   s.owner = from;
   switch (t.dtype) {
-  case tensor_type::f32: s.format = weight_format::f32; break;
-  case tensor_type::bf16: s.format = weight_format::bf16; break;
+  case tensor_type::f32:
+    s.format = weight_format::f32;
+    break;
+  case tensor_type::bf16:
+    s.format = weight_format::bf16;
+    break;
   case tensor_type::f8_e4m3:
   case tensor_type::i8: {
     const auto& scale = from->get(name.substr(0, name.size() - std::strlen("weight")) + "scale");
@@ -193,21 +200,25 @@ weight_source source_of(const checkpoint_ptr& from, const std::string& name) {
     }
     break;
   }
-  default: TROUPE_CHECK(false, "a tensor type that the checkpoint's checks let through");
+  default:
+    TROUPE_CHECK(false, "a tensor type that the checkpoint's checks let through");
   }
   return s;
 }
 
-std::vector<expert_source> expert_sources(const checkpoint_ptr& from, const std::string& layer_prefix, int first, int count) {
+std::vector<expert_source> expert_sources(const checkpoint_ptr& from, const std::string& layer_prefix, int first,
+                                          int count) {
   std::vector<expert_source> out;
   for (int e = first; e < first + count; ++e) {
     auto p = layer_prefix + "ffn.experts." + std::to_string(e) + ".";
-    out.push_back({source_of(from, p + "w1.weight"), source_of(from, p + "w3.weight"), source_of(from, p + "w2.weight")});
+    out.push_back(
+        {source_of(from, p + "w1.weight"), source_of(from, p + "w3.weight"), source_of(from, p + "w2.weight")});
   }
   return out;
 }
 
-std::shared_ptr<const model_weights> load_weights(const checkpoint_ptr& source, device& dev, const weight_options& options,
+std::shared_ptr<const model_weights> load_weights(const checkpoint_ptr& source, device& dev,
+                                                  const weight_options& options,
                                                   const std::vector<std::int32_t>& token_map,
                                                   const std::function<void(double)>& progress) {
   auto out = std::make_shared<model_weights>();

@@ -17,9 +17,9 @@ struct norm_weights { // effective weights, fp32 on the device
 };
 
 struct hc_site_weights {
-  weight_ptr fn;        // [M*(M+2), M*H]
-  norm_weights scale;   // [3]
-  norm_weights base;    // [M*(M+2)]
+  weight_ptr fn;      // [M*(M+2), M*H]
+  norm_weights scale; // [3]
+  norm_weights base;  // [M*(M+2)]
 };
 
 struct compressor_weights {
@@ -78,9 +78,9 @@ public:
   weight_ptr head;
   norm_weights norm;
   drafter_weights drafter;
-  buffer token_map; // int32 [V]: raw id -> compressed id
-  int pad = 0;      // compressed id of the Engram pad token
-  buffer identity;  // int32 [max experts]: slot of expert e when all experts are here
+  buffer token_map;                   // int32 [V]: raw id -> compressed id
+  int pad = 0;                        // compressed id of the Engram pad token
+  buffer identity;                    // int32 [max experts]: slot of expert e when all experts are here
   buffer rope_plain, rope_compressed; // [positions, rope_dim]
 };
 
@@ -88,6 +88,7 @@ using checkpoint_ptr = std::shared_ptr<const checkpoint>;
 
 // One tensor of the checkpoint as a source for device::pack; `name` without "model.".
 weight_source source_of(const checkpoint_ptr& from, const std::string& name);
-std::vector<expert_source> expert_sources(const checkpoint_ptr& from, const std::string& layer_prefix, int first, int count);
+std::vector<expert_source> expert_sources(const checkpoint_ptr& from, const std::string& layer_prefix, int first,
+                                          int count);
 
 } // namespace troupe

@@ -13,7 +13,8 @@ BOOST_AUTO_TEST_CASE(holds_a_value_or_an_error) {
 
 BOOST_AUTO_TEST_CASE(config_errors_name_file_key_value_and_remedy) {
   troupe::config_error e("config.json", "dtype", "\"float16\"", "only bfloat16 is supported", "convert the checkpoint");
-  BOOST_TEST(e.what() == std::string("config.json: dtype = \"float16\": only bfloat16 is supported; convert the checkpoint"));
+  BOOST_TEST(e.what() ==
+             std::string("config.json: dtype = \"float16\": only bfloat16 is supported; convert the checkpoint"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

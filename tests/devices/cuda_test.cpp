@@ -101,8 +101,8 @@ BOOST_AUTO_TEST_CASE(unusable_devices_say_why) {
   const std::string why = refusal("cuda-reference");
   if (!why.empty()) { // no plug-in, or no GPU for it
     BOOST_TEST_MESSAGE(why);
-    BOOST_TEST((says(why, "no such plug-in") || says(why, "no NVIDIA driver") || says(why, "too old") || says(why, "no GPU") ||
-                says(why, "compute capability")));
+    BOOST_TEST((says(why, "no such plug-in") || says(why, "no NVIDIA driver") || says(why, "too old") ||
+                says(why, "no GPU") || says(why, "compute capability")));
   }
   BOOST_TEST(says(refusal("cuda-reference2"), "unknown device"));
   if (says(why, "no such plug-in"))
@@ -418,7 +418,8 @@ BOOST_AUTO_TEST_CASE(faults_in_arguments_are_reported) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// Last, in a process of its own: a wild address breaks the GPU's context for good. Every later call says so, none hangs.
+// Last, in a process of its own: a wild address breaks the GPU's context for good. Every later call says so, none
+// hangs.
 BOOST_AUTO_TEST_SUITE(cuda_broken)
 
 BOOST_AUTO_TEST_CASE(a_broken_gpu_is_an_error_and_no_hang) {
@@ -431,7 +432,8 @@ BOOST_AUTO_TEST_CASE(a_broken_gpu_is_an_error_and_no_hang) {
   const auto d = make_device("cuda-reference", {});
   const auto s = d->make_stream();
   const buffer out = d->allocate(64, "test");
-  d->ops().copy_columns(*s, {dev_ptr<const float>(reinterpret_cast<const float*>(0x40)), 4, 1, 4, out.as<float>(), 4, false});
+  d->ops().copy_columns(
+      *s, {dev_ptr<const float>(reinterpret_cast<const float*>(0x40)), 4, 1, 4, out.as<float>(), 4, false});
   std::string why;
   try {
     s->synchronise();

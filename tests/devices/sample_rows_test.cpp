@@ -94,8 +94,8 @@ BOOST_AUTO_TEST_CASE(rows_keep_their_own_parameters) {
   BOOST_TEST(o.top[13].second == -9999.0f);
 }
 
-// The newest token of every sequence stays on the device, under its state slot: drawn, forced, or an id that can be read
-// where nothing could be drawn.
+// The newest token of every sequence stays on the device, under its state slot: drawn, forced, or an id that can be
+// read where nothing could be drawn.
 BOOST_AUTO_TEST_CASE(tokens_stay_on_the_device_by_slot) {
   const auto d = make_device("reference", {});
   arena m(*d);

@@ -28,8 +28,8 @@ inline const std::vector<std::int32_t>& tiny_token_map() {
 }
 
 struct tiny_model {
-  explicit tiny_model(const std::string& device_name, roundings rounding = roundings::serving, int threads = 1, int max_rows = 1024,
-                      bool combine_bf16 = true)
+  explicit tiny_model(const std::string& device_name, roundings rounding = roundings::serving, int threads = 1,
+                      int max_rows = 1024, bool combine_bf16 = true)
       : dev(open_device(device_name, {.threads = threads, .cores = {}})) {
     weights = load_weights(tiny_checkpoint(), *dev, {.experts = true, .max_positions = 4096 + 8}, tiny_token_map());
     runner = std::make_unique<model_runner>(weights, *dev,

@@ -74,7 +74,8 @@ struct agreement {
   double mean_logprob = 0, golden_mean_logprob = 0;
 };
 
-agreement compare(const golden_case& g, const std::string& numerics, const free_run& run, const std::vector<std::int32_t>& ids) {
+agreement compare(const golden_case& g, const std::string& numerics, const free_run& run,
+                  const std::vector<std::int32_t>& ids) {
   agreement a;
   auto best = g.ints(numerics + ".argmax");
   auto margin = g.get<float>(numerics + ".margin");
@@ -121,7 +122,8 @@ BOOST_DATA_TEST_CASE(raw_agrees_to_the_last_digits, data::make(devices), device_
       for (std::size_t i = 0; i < run.v; ++i)
         worst = std::max(worst, std::abs(run.row(rows[r])[i] - expected[r * run.v + i]));
     auto a = compare(g, "raw", run, ids);
-    BOOST_TEST_MESSAGE(device_name << " raw " << name << ": worst logit difference " << worst << ", argmax " << a.narrow_equal << " of " << a.narrow);
+    BOOST_TEST_MESSAGE(device_name << " raw " << name << ": worst logit difference " << worst << ", argmax "
+                                   << a.narrow_equal << " of " << a.narrow);
     BOOST_TEST(worst <= 2e-3f);
     BOOST_TEST(a.narrow_equal == a.narrow);
     BOOST_TEST(std::abs(a.mean_logprob - a.golden_mean_logprob) < 1e-4);
@@ -149,8 +151,8 @@ BOOST_DATA_TEST_CASE(model_roundings_agree, data::make(devices), device_name) {
     auto ids = g.ints("ids");
     hand_sequence seq(1, 1, static_cast<int>(ids.size()));
     auto a = compare(g, "act_off", run_prompt(m, seq, ids), ids);
-    BOOST_TEST_MESSAGE(device_name << " act_off " << name << ": argmax " << a.middle_equal << " of " << a.middle << ", mean log-prob "
-                                   << a.mean_logprob << " against " << a.golden_mean_logprob);
+    BOOST_TEST_MESSAGE(device_name << " act_off " << name << ": argmax " << a.middle_equal << " of " << a.middle
+                                   << ", mean log-prob " << a.mean_logprob << " against " << a.golden_mean_logprob);
     middle += a.middle;
     middle_equal += a.middle_equal;
     BOOST_TEST(std::abs(a.mean_logprob - a.golden_mean_logprob) <= 0.005);
@@ -166,8 +168,9 @@ BOOST_DATA_TEST_CASE(serving_roundings_agree, data::make(devices), device_name) 
     auto ids = g.ints("ids");
     hand_sequence seq(1, 1, static_cast<int>(ids.size()));
     auto a = compare(g, "act_fp8", run_prompt(m, seq, ids), ids);
-    BOOST_TEST_MESSAGE(device_name << " act_fp8 " << name << ": argmax " << a.wide_equal << " of " << a.wide << " (margin > 0.5), "
-                                   << a.middle_equal << " of " << a.middle << " (> 0.05), mean log-prob " << a.mean_logprob << " against "
+    BOOST_TEST_MESSAGE(device_name << " act_fp8 " << name << ": argmax " << a.wide_equal << " of " << a.wide
+                                   << " (margin > 0.5), " << a.middle_equal << " of " << a.middle
+                                   << " (> 0.05), mean log-prob " << a.mean_logprob << " against "
                                    << a.golden_mean_logprob);
     sum.wide += a.wide;
     sum.wide_equal += a.wide_equal;
@@ -184,8 +187,14 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(golden_locked_layers)
 
 // Every layer gets the oracle's input of that layer, so that a difference belongs to one layer.
-BOOST_DATA_TEST_CASE(each_layer_agrees, data::make(devices) * data::make(std::vector<std::string>{"raw", "act_off", "act_fp8"}), device_name, numerics) {
-  tiny_model m(device_name, numerics == "raw" ? roundings::off : numerics == "act_off" ? roundings::model : roundings::serving, 1, 1024, false);
+BOOST_DATA_TEST_CASE(each_layer_agrees,
+                     data::make(devices) * data::make(std::vector<std::string>{"raw", "act_off", "act_fp8"}),
+                     device_name, numerics) {
+  tiny_model m(device_name,
+               numerics == "raw"       ? roundings::off
+               : numerics == "act_off" ? roundings::model
+                                       : roundings::serving,
+               1, 1024, false);
   const auto& c = m.runner->config();
   const std::size_t streams = static_cast<std::size_t>(c.hc_mult) * c.hidden_size, mult = c.hc_mult;
   for (const std::string name : {"chat_lighthouse", "code_130"}) {
@@ -208,7 +217,8 @@ BOOST_DATA_TEST_CASE(each_layer_agrees, data::make(devices) * data::make(std::ve
       s.to_host(ours.data(), trunk_at.as<const std::byte>(), 4 * t * streams);
       s.synchronise();
       for (std::size_t r = 0; r < t; ++r) {
-        double d = relative_l2({ours.data() + r * streams, streams}, {trunk.data() + (layer * t + r) * streams, streams});
+        double d =
+            relative_l2({ours.data() + r * streams, streams}, {trunk.data() + (layer * t + r) * streams, streams});
         ++rows;
         if (d > 1e-5) {
           ++flipped;
@@ -222,8 +232,8 @@ BOOST_DATA_TEST_CASE(each_layer_agrees, data::make(devices) * data::make(std::ve
     step_rows step;
     seq.feed(step, ids);
     m.runner->forward(step, hook);
-    BOOST_TEST_MESSAGE(device_name << " " << numerics << " " << name << ": " << rows << " rows, worst " << worst << ", " << flipped
-                                   << " rows flipped by a tie or midpoint, worst of them " << worst_flipped);
+    BOOST_TEST_MESSAGE(device_name << " " << numerics << " " << name << ": " << rows << " rows, worst " << worst << ", "
+                                   << flipped << " rows flipped by a tie or midpoint, worst of them " << worst_flipped);
     BOOST_TEST(flipped <= 0.01 * rows);
     BOOST_TEST(worst_flipped <= (numerics == "act_fp8" ? 2e-2 : 1e-3)); // an activation one FP8 step off moves more
   }
@@ -237,7 +247,8 @@ BOOST_AUTO_TEST_SUITE(golden_engram)
 BOOST_DATA_TEST_CASE(rows_are_equal, data::make(devices) * data::make({1, 3, 1000}), device_name, chunk) {
   tiny_model m(device_name);
   const auto& c = m.runner->config();
-  const int columns = (c.engram_max_ngram_size - 1) * c.engram_n_heads, tables = static_cast<int>(c.engram_layer_ids.size());
+  const int columns = (c.engram_max_ngram_size - 1) * c.engram_n_heads,
+            tables = static_cast<int>(c.engram_layer_ids.size());
   step_input_builder builder(c, *m.dev, 1024, 4, 4096);
   auto s = m.dev->make_stream();
   auto out = m.dev->allocate(1024 * columns * sizeof(std::int64_t), "rows");
@@ -252,9 +263,10 @@ BOOST_DATA_TEST_CASE(rows_are_equal, data::make(devices) * data::make({1, 3, 100
         auto part = std::span<const std::int32_t>(ids).subspan(at, std::min<std::size_t>(chunk, ids.size() - at));
         seq.feed(step, part);
         auto in = builder.backbone(*s, step);
-        m.dev->ops().engram_rows(*s, {in.map, in.tokens, in.history, m.weights->token_map.as<const std::int32_t>(), m.weights->pad,
-                                      c.engram_max_ngram_size, c.engram_n_heads, w.multipliers.as<const std::int64_t>(),
-                                      w.primes.as<const std::int64_t>(), w.offsets.as<const std::int64_t>(), out.as<std::int64_t>()});
+        m.dev->ops().engram_rows(*s, {in.map, in.tokens, in.history, m.weights->token_map.as<const std::int32_t>(),
+                                      m.weights->pad, c.engram_max_ngram_size, c.engram_n_heads,
+                                      w.multipliers.as<const std::int64_t>(), w.primes.as<const std::int64_t>(),
+                                      w.offsets.as<const std::int64_t>(), out.as<std::int64_t>()});
         std::vector<std::int64_t> rows(part.size() * columns);
         s->to_host(rows.data(), out.as<const std::byte>(), rows.size() * sizeof(std::int64_t));
         s->synchronise();

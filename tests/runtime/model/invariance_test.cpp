@@ -1,4 +1,5 @@
-// The promise of exactness.md §1 on the embedded model: what a request yields does not depend on the company it runs in.
+// The promise of exactness.md §1 on the embedded model: what a request yields does not depend on the company it runs
+// in.
 #include "tests/support/gpu.hpp"
 #include "tests/support/hand_engine.hpp"
 #include <boost/test/unit_test.hpp>
@@ -44,7 +45,8 @@ BOOST_AUTO_TEST_CASE(batching_order_chunks_and_threads_change_nothing) {
   std::size_t tokens = 0;
   for (const auto& [index, o] : alone) {
     BOOST_TEST(o.tokens.size() >= 1u);
-    BOOST_TEST(o.prompt_logprobs.size() == (requests[index].params.prompt_logprobs ? requests[index].prompt.size() - 1 : 0u));
+    BOOST_TEST(o.prompt_logprobs.size() ==
+               (requests[index].params.prompt_logprobs ? requests[index].prompt.size() - 1 : 0u));
     tokens += o.tokens.size();
   }
   BOOST_TEST(tokens > 3u * mixed_count);
@@ -54,15 +56,18 @@ BOOST_AUTO_TEST_CASE(batching_order_chunks_and_threads_change_nothing) {
       auto order = numbered(mixed_count);
       std::shuffle(order.begin(), order.end(), random);
       hand_engine together({.threads = threads, .max_num_seqs = chunk == 16 ? 16 : 64, .max_rows = chunk});
-      check_equal(alone, together.run(requests, order), "chunk " + std::to_string(chunk) + ", threads " + std::to_string(threads));
+      check_equal(alone, together.run(requests, order),
+                  "chunk " + std::to_string(chunk) + ", threads " + std::to_string(threads));
     }
 }
 
 BOOST_AUTO_TEST_CASE(reference_and_cpu_give_equal_bits) {
   auto requests = mixed_requests(12, 2, 6);
   for (auto rounding : {roundings::serving, roundings::model, roundings::off}) {
-    hand_engine reference({.device = "reference", .rounding = rounding}), cpu({.device = "cpu", .rounding = rounding, .threads = 2});
-    check_equal(reference.run(requests, numbered(12)), cpu.run(requests, numbered(12)), "roundings " + std::to_string(static_cast<int>(rounding)));
+    hand_engine reference({.device = "reference", .rounding = rounding}),
+        cpu({.device = "cpu", .rounding = rounding, .threads = 2});
+    check_equal(reference.run(requests, numbered(12)), cpu.run(requests, numbered(12)),
+                "roundings " + std::to_string(static_cast<int>(rounding)));
   }
 }
 
@@ -71,7 +76,12 @@ BOOST_AUTO_TEST_CASE(a_queue_and_recorded_steps_change_nothing) {
   auto requests = mixed_requests(16, 5, 12);
   hand_engine at_once({}), padded({.decode = decode_form::padded}), queued({.device = "queued cpu", .async = true});
   hand_engine eager({.device = "queued cpu", .async = true, .decode = decode_form::eager});
-  hand_engine tight({.device = "queued cpu", .max_num_seqs = 16, .max_rows = 64, .kv_blocks = 8, .async = true, .prefix_cache = true});
+  hand_engine tight({.device = "queued cpu",
+                     .max_num_seqs = 16,
+                     .max_rows = 64,
+                     .kv_blocks = 8,
+                     .async = true,
+                     .prefix_cache = true});
   const auto expected = at_once.run(requests, numbered(16));
   check_equal(expected, padded.run(requests, numbered(16)), "padded");
   check_equal(expected, queued.run(requests, numbered(16)), "queued, two steps out, recorded");
@@ -89,7 +99,11 @@ BOOST_AUTO_TEST_CASE(cuda_reference_and_cpu_give_equal_bits) {
     hand_engine cpu({.device = "cpu", .rounding = rounding, .threads = 2});
     auto expected = cpu.run(requests, numbered(32));
     for (int chunk : {64, 512}) {
-      hand_engine gpu({.device = "cuda-reference", .rounding = rounding, .max_num_seqs = chunk == 64 ? 8 : 64, .max_rows = chunk, .async = chunk == 64,
+      hand_engine gpu({.device = "cuda-reference",
+                       .rounding = rounding,
+                       .max_num_seqs = chunk == 64 ? 8 : 64,
+                       .max_rows = chunk,
+                       .async = chunk == 64,
                        .decode = chunk == 64 ? decode_form::automatic : decode_form::eager});
       check_equal(expected, gpu.run(requests, numbered(32)), what + ", chunk " + std::to_string(chunk));
     }
