@@ -14,11 +14,13 @@ std::string request(const std::string& id, int tokens, const std::string& more =
          "(\", \"params\": {\"max_tokens\": " + std::to_string(tokens) + more + "}}\n";
 }
 
-// Result lines by (id, index) without usage, which is the only part that may differ between runs.
+// Result lines by (id, index) without usage and cached_tokens, the only parts that may differ between runs: how often a
+// request was preempted and how much of its prompt the cache had tell of its company, not of itself.
 std::map<std::string, std::string> by_id(const std::string& text) {
   std::map<std::string, std::string> results;
   for (auto line : json_lines(text)) {
     line.erase("usage");
+    line.erase("cached_tokens");
     const std::string key =
         (line["id"].is_null() ? "line " + std::to_string(line["line"].get<int>()) : line["id"].get<std::string>()) +
         "/" + std::to_string(line["index"].get<int>());
