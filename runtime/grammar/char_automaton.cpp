@@ -1,0 +1,620 @@
+#include "runtime/grammar/char_automaton.hpp"
+
+#include "runtime/tokenizer/utf8.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <unordered_map>
+
+namespace troupe {
+namespace {
+
+constexpr char32_t last_char = 0x10FFFF, first_surrogate = 0xD800, last_surrogate = 0xDFFF;
+constexpr std::uint32_t none = UINT32_MAX;
+
+[[noreturn]] void too_large() {
+  throw automaton_too_large("needs more than " + std::to_string(max_automaton_states) + " automaton states");
+}
+
+struct vector_hash {
+  std::size_t operator()(const std::vector<std::uint32_t>& v) const {
+    std::uint64_t h = v.size();
+    for (const std::uint32_t x : v)
+      h = (h ^ x) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    return h;
+  }
+};
+
+// Numbers distinct states of a construction in the order in which they are first seen.
+template <class Key, class Hash> class state_numbers {
+public:
+  std::uint32_t of(const Key& key) {
+    const auto [it, fresh] = number_.try_emplace(key, static_cast<std::uint32_t>(order_.size()));
+    if (fresh) {
+      if (order_.size() == max_automaton_states)
+        too_large();
+      order_.push_back(&it->first);
+    }
+    return it->second;
+  }
+  std::size_t size() const { return order_.size(); }
+  const Key& operator[](std::size_t i) const { return *order_[i]; }
+
+private:
+  std::unordered_map<Key, std::uint32_t, Hash> number_;
+  std::vector<const Key*> order_; // nodes of the map stay where they are
+};
+
+} // namespace
+
+char_set::char_set(std::initializer_list<char_range> ranges) {
+  for (const char_range& r : ranges)
+    add(r.low, r.high);
+}
+
+char_set char_set::all() {
+  return {{0, last_char}};
+}
+
+void char_set::add(char32_t low, char32_t high) {
+  if (low < first_surrogate && high >= first_surrogate) {
+    add(low, first_surrogate - 1);
+    low = first_surrogate;
+  }
+  if (low >= first_surrogate && low <= last_surrogate)
+    low = last_surrogate + 1;
+  if (high >= first_surrogate && high <= last_surrogate)
+    high = first_surrogate - 1;
+  if (low > high)
+    return;
+  // Ranges that overlap or touch [low, high] melt into it; those on both sides of the surrogates stay apart.
+  auto first = std::find_if(ranges_.begin(), ranges_.end(), [&](const char_range& r) { return r.high + 1 >= low; });
+  auto last = first;
+  while (last != ranges_.end() && last->low <= high + 1) {
+    low = std::min(low, last->low);
+    high = std::max(high, last->high);
+    ++last;
+  }
+  ranges_.insert(ranges_.erase(first, last), {low, high});
+}
+
+void char_set::add(const char_set& other) {
+  for (const char_range& r : other.ranges_)
+    add(r.low, r.high);
+}
+
+char_set char_set::complement() const {
+  char_set out;
+  char32_t next = 0;
+  for (const char_range& r : ranges_) {
+    if (r.low > next)
+      out.add(next, r.low - 1);
+    next = r.high + 1;
+  }
+  if (next <= last_char)
+    out.add(next, last_char);
+  return out;
+}
+
+void char_set::fold_ascii_case() {
+  const std::vector<char_range> before = ranges_;
+  for (const char_range& r : before) {
+    const auto other_case = [&](char32_t first, char32_t last, std::int32_t shift) {
+      const char32_t low = std::max(r.low, first), high = std::min(r.high, last);
+      if (low <= high)
+        add(low + shift, high + shift);
+    };
+    other_case(U'a', U'z', -32);
+    other_case(U'A', U'Z', 32);
+  }
+}
+
+std::uint32_t char_nfa::add_node() {
+  if (nodes_.size() == 10 * max_automaton_states)
+    too_large();
+  nodes_.emplace_back();
+  return static_cast<std::uint32_t>(nodes_.size() - 1);
+}
+
+void char_nfa::add_edge(std::uint32_t from, const char_set& chars, std::uint32_t to) {
+  if (chars.empty())
+    return;
+  if (sets_.empty() || sets_.back() != chars)
+    sets_.push_back(chars);
+  nodes_[from].chars.push_back({static_cast<std::uint32_t>(sets_.size() - 1), to});
+}
+
+void char_nfa::add_empty_edge(std::uint32_t from, std::uint32_t to, gate when) {
+  nodes_[from].empties.push_back({when, to});
+}
+
+void char_dfa::begin_state(bool accepting) {
+  if (accepts_.size() == max_automaton_states)
+    too_large();
+  accepts_.push_back(accepting);
+  first_.push_back(static_cast<std::uint32_t>(edges_.size()));
+}
+
+void char_dfa::add_edge(char32_t low, char32_t high, std::uint32_t target) {
+  if (first_.back() > first_[first_.size() - 2]) {
+    edge& before = edges_.back();
+    const bool touches = before.high + 1 == low || (before.high == first_surrogate - 1 && low == last_surrogate + 1);
+    if (before.target == target && touches) {
+      before.high = high;
+      return;
+    }
+  }
+  edges_.push_back({low, high, target});
+  first_.back() = static_cast<std::uint32_t>(edges_.size());
+}
+
+void char_dfa::trim() {
+  const std::size_t n = size();
+  std::vector<std::vector<std::uint32_t>> sources(n);
+  for (std::uint32_t s = 0; s < n; ++s)
+    for (const edge& e : edges(s))
+      sources[e.target].push_back(s);
+  std::vector<std::uint8_t> alive(n);
+  std::vector<std::uint32_t> open;
+  for (std::uint32_t s = 0; s < n; ++s)
+    if (accepts_[s]) {
+      alive[s] = true;
+      open.push_back(s);
+    }
+  while (!open.empty()) {
+    const std::uint32_t s = open.back();
+    open.pop_back();
+    for (const std::uint32_t from : sources[s])
+      if (!alive[from]) {
+        alive[from] = true;
+        open.push_back(from);
+      }
+  }
+  // Numbers in order of first visit from the start, so that equal automata are equal values.
+  char_dfa out;
+  if (n > 0 && alive[0]) {
+    std::vector<std::uint32_t> number(n, none), order{0};
+    number[0] = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      out.begin_state(accepts_[order[i]]);
+      for (const edge& e : edges(order[i])) {
+        if (!alive[e.target])
+          continue;
+        if (number[e.target] == none) {
+          number[e.target] = static_cast<std::uint32_t>(order.size());
+          order.push_back(e.target);
+        }
+        out.add_edge(e.low, e.high, number[e.target]);
+      }
+    }
+  }
+  *this = std::move(out);
+}
+
+// Moore's refinement: states are equal while their classes and the classes that their edges lead to are.
+void char_dfa::merge_equal() {
+  constexpr std::size_t most_work = 4'000'000; // edges looked at; long chains gain nothing from more rounds
+  const std::size_t n = size();
+  std::vector<std::uint32_t> group(accepts_.begin(), accepts_.end());
+  std::size_t groups = 0, work = 0;
+  while (true) {
+    std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, vector_hash> found;
+    std::vector<std::uint32_t> next(n), signature;
+    for (std::uint32_t s = 0; s < n; ++s) {
+      signature = {group[s]};
+      char32_t high = 0;
+      for (const edge& e : edges(s)) {
+        const bool joins = signature.size() > 1 && signature.back() == group[e.target] &&
+                           (high + 1 == e.low || (high == first_surrogate - 1 && e.low == last_surrogate + 1));
+        if (joins)
+          signature[signature.size() - 2] = e.high;
+        else
+          signature.insert(signature.end(), {e.low, e.high, group[e.target]});
+        high = e.high;
+      }
+      next[s] = found.try_emplace(signature, static_cast<std::uint32_t>(found.size())).first->second;
+    }
+    group = std::move(next);
+    if (found.size() == groups)
+      break;
+    groups = found.size();
+    work += edges_.size() + n;
+    if (work > most_work)
+      return;
+  }
+  if (groups == n)
+    return;
+  char_dfa out;
+  std::vector<std::uint32_t> number(groups, none), order{0};
+  number[group[0]] = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    out.begin_state(accepts_[order[i]]);
+    for (const edge& e : edges(order[i])) {
+      const std::uint32_t g = group[e.target];
+      if (number[g] == none) {
+        number[g] = static_cast<std::uint32_t>(order.size());
+        order.push_back(e.target);
+      }
+      out.add_edge(e.low, e.high, number[g]);
+    }
+  }
+  *this = std::move(out);
+}
+
+void char_dfa::finish() {
+  trim();
+  merge_equal();
+}
+
+char_dfa char_dfa::everything() {
+  char_dfa out;
+  out.begin_state(true);
+  out.add_edge(0, first_surrogate - 1, 0);
+  out.add_edge(last_surrogate + 1, last_char, 0);
+  return out;
+}
+
+char_dfa char_dfa::nothing() {
+  return {};
+}
+
+char_dfa char_dfa::words(std::span<const std::u32string> words) {
+  struct node {
+    bool accepting = false;
+    std::map<char32_t, std::uint32_t> next;
+  };
+  std::vector<node> trie(1);
+  for (const std::u32string& word : words) {
+    std::uint32_t at = 0;
+    for (const char32_t c : word) {
+      const auto [it, fresh] = trie[at].next.try_emplace(c, static_cast<std::uint32_t>(trie.size()));
+      at = it->second;
+      if (fresh)
+        trie.emplace_back();
+      if (trie.size() > max_automaton_states)
+        too_large();
+    }
+    trie[at].accepting = true;
+  }
+  char_dfa out;
+  for (const node& n : trie) {
+    out.begin_state(n.accepting);
+    for (const auto& [c, target] : n.next)
+      out.add_edge(c, c, target);
+  }
+  out.finish();
+  return out;
+}
+
+char_dfa char_dfa::length(std::uint64_t min, std::optional<std::uint64_t> max) {
+  if (max && *max < min)
+    return {};
+  const std::uint64_t last = max ? *max : min;
+  if (last >= max_automaton_states)
+    too_large();
+  char_dfa out;
+  for (std::uint32_t s = 0; s <= last; ++s) {
+    out.begin_state(s >= min);
+    if (s < last || !max) {
+      const std::uint32_t target = s < last ? s + 1 : s;
+      out.add_edge(0, first_surrogate - 1, target);
+      out.add_edge(last_surrogate + 1, last_char, target);
+    }
+  }
+  return out;
+}
+
+// Subset construction over the classes of characters that no edge tells apart.
+char_dfa char_dfa::of(const char_nfa& nfa, std::uint32_t accept) {
+  std::vector<char32_t> cuts{0, first_surrogate, last_surrogate + 1, last_char + 1};
+  for (const char_set& set : nfa.sets_)
+    for (const char_range& r : set.ranges()) {
+      cuts.push_back(r.low);
+      cuts.push_back(r.high + 1);
+    }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  const auto class_of = [&](char32_t c) {
+    return static_cast<std::uint32_t>(std::upper_bound(cuts.begin(), cuts.end(), c) - cuts.begin() - 1);
+  };
+  const std::size_t classes = cuts.size() - 1;
+  std::vector<std::vector<std::uint32_t>> classes_of_set;
+  for (const char_set& set : nfa.sets_) {
+    std::vector<std::uint32_t>& list = classes_of_set.emplace_back();
+    for (const char_range& r : set.ranges())
+      for (std::uint32_t c = class_of(r.low); c < classes && cuts[c] <= r.high; ++c)
+        list.push_back(c);
+  }
+
+  using subset = std::vector<std::uint32_t>; // sorted nodes, closed over edges that are always open
+  std::vector<std::uint32_t> mark(nfa.nodes_.size());
+  std::uint32_t round = 0;
+  const auto close = [&](subset& set, auto&& open_gate) {
+    ++round;
+    for (const std::uint32_t n : set)
+      mark[n] = round;
+    for (std::size_t i = 0; i < set.size(); ++i)
+      for (const char_nfa::empty_edge& e : nfa.nodes_[set[i]].empties)
+        if (open_gate(e.when) && mark[e.to] != round) {
+          mark[e.to] = round;
+          set.push_back(e.to);
+        }
+    std::sort(set.begin(), set.end());
+  };
+  const auto accepting = [&](subset set, bool at_start) {
+    close(set, [&](char_nfa::gate g) { return g != char_nfa::gate::at_start || at_start; });
+    return std::binary_search(set.begin(), set.end(), accept);
+  };
+  // A node that takes every character back to itself and is the accepting one: nothing after it matters.
+  const auto accepts_all = [&](const subset& set) {
+    if (!std::binary_search(set.begin(), set.end(), accept))
+      return false;
+    for (const char_nfa::char_edge& e : nfa.nodes_[accept].chars)
+      if (e.to == accept && nfa.sets_[e.set] == char_set::all())
+        return true;
+    return false;
+  };
+
+  state_numbers<subset, vector_hash> states;
+  subset start{0};
+  close(start, [](char_nfa::gate g) { return g != char_nfa::gate::at_end; });
+  states.of(start); // state 0 is only ever the start: its closure took the gates of the start
+  char_dfa out;
+  std::vector<subset> targets(classes);
+  std::vector<std::uint32_t> number(classes);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const subset from = states[i];
+    out.begin_state(accepting(from, i == 0));
+    for (subset& t : targets)
+      t.clear();
+    for (const std::uint32_t n : from)
+      for (const char_nfa::char_edge& e : nfa.nodes_[n].chars)
+        for (const std::uint32_t c : classes_of_set[e.set])
+          targets[c].push_back(e.to);
+    for (std::size_t c = 0; c < classes; ++c) {
+      if (targets[c].empty())
+        continue;
+      if (c > 0 && targets[c] == targets[c - 1]) { // as pushed, before closing: neighbours often agree
+        number[c] = number[c - 1];
+      } else {
+        subset to = targets[c];
+        std::sort(to.begin(), to.end());
+        to.erase(std::unique(to.begin(), to.end()), to.end());
+        close(to, [](char_nfa::gate g) { return g == char_nfa::gate::always; });
+        if (accepts_all(to))
+          to = {accept};
+        number[c] = states.of(to);
+      }
+      out.add_edge(cuts[c], cuts[c + 1] - 1, number[c]);
+    }
+  }
+  out.finish();
+  return out;
+}
+
+char_dfa char_dfa::complement() const {
+  char_dfa out;
+  const std::uint32_t sink = static_cast<std::uint32_t>(size());
+  bool sink_used = size() == 0;
+  const auto fill = [&](char32_t low, char32_t high) {
+    if (low > high)
+      return;
+    const char_set gap{{low, high}};
+    for (const char_range& r : gap.ranges()) {
+      out.add_edge(r.low, r.high, sink);
+      sink_used = true;
+    }
+  };
+  for (std::uint32_t s = 0; s < size(); ++s) {
+    out.begin_state(!accepts_[s]);
+    char32_t next = 0;
+    for (const edge& e : edges(s)) {
+      if (e.low > next)
+        fill(next, e.low - 1);
+      out.add_edge(e.low, e.high, e.target);
+      next = e.high + 1;
+    }
+    if (next <= last_char)
+      fill(next, last_char);
+  }
+  if (sink_used) {
+    out.begin_state(true);
+    out.add_edge(0, first_surrogate - 1, sink);
+    out.add_edge(last_surrogate + 1, last_char, sink);
+  }
+  out.finish();
+  return out;
+}
+
+char_dfa char_dfa::intersect(const char_dfa& other) const {
+  if (empty() || other.empty())
+    return {};
+  struct pair_hash {
+    std::size_t operator()(std::uint64_t v) const { return v * 0x9E3779B97F4A7C15u ^ v >> 31; }
+  };
+  state_numbers<std::uint64_t, pair_hash> states;
+  const auto pair = [](std::uint32_t a, std::uint32_t b) { return static_cast<std::uint64_t>(a) << 32 | b; };
+  states.of(pair(0, 0));
+  char_dfa out;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto a = static_cast<std::uint32_t>(states[i] >> 32), b = static_cast<std::uint32_t>(states[i]);
+    out.begin_state(accepts_[a] && other.accepts_[b]);
+    const std::span<const edge> ea = edges(a), eb = other.edges(b);
+    for (std::size_t x = 0, y = 0; x < ea.size() && y < eb.size();) {
+      const char32_t low = std::max(ea[x].low, eb[y].low), high = std::min(ea[x].high, eb[y].high);
+      if (low <= high)
+        out.add_edge(low, high, states.of(pair(ea[x].target, eb[y].target)));
+      (ea[x].high < eb[y].high) ? ++x : ++y;
+    }
+  }
+  out.finish();
+  return out;
+}
+
+bool char_dfa::is_everything() const {
+  return *this == everything();
+}
+
+bool char_dfa::contains(std::u32string_view text) const {
+  if (empty())
+    return false;
+  std::uint32_t at = 0;
+  for (const char32_t c : text) {
+    const std::span<const edge> out = edges(at);
+    const auto it = std::lower_bound(out.begin(), out.end(), c, [](const edge& e, char32_t x) { return e.high < x; });
+    if (it == out.end() || it->low > c)
+      return false;
+    at = it->target;
+  }
+  return accepts_[at];
+}
+
+std::uint64_t char_dfa::min_length() const {
+  std::vector<std::uint8_t> seen(size());
+  std::vector<std::uint32_t> layer{0}, next;
+  seen[0] = true;
+  for (std::uint64_t length = 0;; ++length, layer.swap(next)) {
+    next.clear();
+    for (const std::uint32_t s : layer) {
+      if (accepts_[s])
+        return length;
+      for (const edge& e : edges(s))
+        if (!seen[e.target]) {
+          seen[e.target] = true;
+          next.push_back(e.target);
+        }
+    }
+  }
+}
+
+std::optional<std::uint64_t> char_dfa::max_length() const {
+  // Every state is alive, so a cycle means words of any length. Longest path by removing states without predecessors.
+  std::vector<std::uint32_t> incoming(size());
+  for (const edge& e : edges_)
+    ++incoming[e.target];
+  std::vector<std::uint64_t> longest(size());
+  std::vector<std::uint32_t> open;
+  if (size() > 0 && incoming[0] == 0)
+    open.push_back(0);
+  std::size_t removed = 0;
+  std::uint64_t best = 0;
+  while (!open.empty()) {
+    const std::uint32_t s = open.back();
+    open.pop_back();
+    ++removed;
+    best = std::max(best, longest[s]);
+    for (const edge& e : edges(s)) {
+      longest[e.target] = std::max(longest[e.target], longest[s] + 1);
+      if (--incoming[e.target] == 0)
+        open.push_back(e.target);
+    }
+  }
+  return removed == size() ? std::optional(best) : std::nullopt;
+}
+
+std::optional<std::vector<std::u32string>> char_dfa::enumerate(std::size_t limit) const {
+  std::vector<std::u32string> words;
+  if (empty())
+    return words;
+  if (!max_length())
+    return std::nullopt;
+  struct prefix {
+    std::uint32_t state;
+    std::u32string text;
+  };
+  std::vector<prefix> open{{0, {}}};
+  for (std::size_t i = 0; i < open.size(); ++i) { // every prefix leads to a word, so few words mean few prefixes
+    const prefix at = open[i];
+    if (accepts_[at.state]) {
+      if (words.size() == limit)
+        return std::nullopt;
+      words.push_back(at.text);
+    }
+    for (const edge& e : edges(at.state))
+      for (char32_t c = e.low; c <= e.high; ++c) {
+        if (c == first_surrogate)
+          c = last_surrogate + 1;
+        if (open.size() - i > limit + 1)
+          return std::nullopt;
+        open.push_back({e.target, at.text + c});
+      }
+  }
+  return words;
+}
+
+std::vector<char_partition::part> char_partition::of(std::span<const char_dfa* const> languages) {
+  using tuple = std::vector<std::uint32_t>; // a state of each language, `none` where it has failed
+  state_numbers<tuple, vector_hash> states;
+  tuple start;
+  for (const char_dfa* language : languages)
+    start.push_back(language->empty() ? none : 0);
+  states.of(start);
+  char_dfa all; // its accepting states are set for each part below
+  std::vector<std::uint64_t> members;
+  std::vector<char32_t> cuts;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const tuple from = states[i];
+    std::uint64_t inside = 0;
+    cuts.assign({0, first_surrogate, last_surrogate + 1, last_char + 1});
+    for (std::size_t k = 0; k < languages.size(); ++k)
+      if (from[k] != none) {
+        inside |= static_cast<std::uint64_t>(languages[k]->accepts(from[k])) << k;
+        for (const char_dfa::edge& e : languages[k]->edges(from[k])) {
+          cuts.push_back(e.low);
+          cuts.push_back(e.high + 1);
+        }
+      }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    members.push_back(inside);
+    all.begin_state(false);
+    std::vector<std::size_t> position(languages.size());
+    for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+      if (cuts[c] == first_surrogate)
+        continue;
+      tuple to(languages.size(), none);
+      for (std::size_t k = 0; k < languages.size(); ++k) {
+        if (from[k] == none)
+          continue;
+        const auto out = languages[k]->edges(from[k]);
+        while (position[k] < out.size() && out[position[k]].high < cuts[c])
+          ++position[k];
+        if (position[k] < out.size() && out[position[k]].low <= cuts[c])
+          to[k] = out[position[k]].target;
+      }
+      all.add_edge(cuts[c], cuts[c + 1] - 1, states.of(to));
+    }
+  }
+  std::vector<std::uint64_t> kinds = members;
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  std::vector<part> parts;
+  for (const std::uint64_t kind : kinds) {
+    char_dfa texts = all;
+    for (std::size_t s = 0; s < members.size(); ++s)
+      texts.accepts_[s] = members[s] == kind;
+    texts.finish();
+    parts.push_back({kind, std::move(texts)});
+  }
+  return parts;
+}
+
+std::u32string to_code_points(std::string_view utf8) {
+  std::u32string out;
+  for (std::size_t i = 0; i < utf8.size();) {
+    unsigned length = 1;
+    out.push_back(decode_valid_utf8(utf8.data() + i, length));
+    i += length;
+  }
+  return out;
+}
+
+std::string to_utf8(std::u32string_view text) {
+  std::string out;
+  for (const char32_t c : text)
+    append_utf8(out, c);
+  return out;
+}
+
+} // namespace troupe
