@@ -22,8 +22,7 @@ void answer(const step_plan& plan, step_result& out) {
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     sequence_result& r = out.sequences[i];
     r.id = plan.sequences[i].spec->id;
-    r.sampled = plan.sequences[i].sample;
-    r.token = 300 + plan.sequences[i].start % 97;
+    r.tokens.assign(plan.sequences[i].sample, {300 + plan.sequences[i].start % 97, 0, {}});
   }
 }
 

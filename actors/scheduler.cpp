@@ -28,11 +28,13 @@ tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   t.branch = r.branch;
   t.attempt = r.attempt;
   t.first_pos = r.prompt_tokens + e.outputs_before;
-  if (e.output.sampled) {
-    t.ids = {e.output.token};
-    t.logprobs = pack_f32({e.output.logprob});
-    t.top = pack_top(e.output.top);
+  std::vector<float> logprobs;
+  for (const drawn_token& d : e.output.tokens) {
+    t.ids.push_back(d.id);
+    logprobs.push_back(d.logprob);
+    t.top += pack_top(d.top);
   }
+  t.logprobs = pack_f32(logprobs);
   t.prompt_logprobs = pack_f32(e.output.prompt_logprobs);
   t.logits = pack_f32(e.output.logits);
   t.end = static_cast<std::uint8_t>(e.end);
@@ -51,7 +53,7 @@ void send_events(self_ptr self) {
     const auto at = st.routes.find(e.id.value);
     if (at == st.routes.end())
       continue;
-    if (e.output.sampled && e.outputs_before == 0) {
+    if (!e.output.tokens.empty() && e.outputs_before == 0) {
       note_start(st.metrics, at->second); // a branch that took another's prompt has no prefill step
       st.metrics.prefill_time.observe(seconds_since(at->second.started));
     }

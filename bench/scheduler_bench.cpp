@@ -97,8 +97,9 @@ private:
     for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
       sequence_result& r = result_.sequences[i];
       r.id = plan.sequences[i].spec->id;
-      r.sampled = plan.sequences[i].sample;
-      r.token = vocab_ > 0 ? static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocab_)) : 7;
+      r.tokens.resize(plan.sequences[i].sample);
+      if (!r.tokens.empty())
+        r.tokens[0].id = vocab_ > 0 ? static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocab_)) : 7;
       r.failure.clear();
     }
   }

@@ -21,6 +21,8 @@ using rank_id = strong_id<struct rank_tag, std::uint32_t>;         // engine or 
 // Stands in a step's input ids for a token that an earlier step draws and the host does not know yet: the device takes
 // it from where that step left it, under the sequence's state slot (engine.md §8).
 inline constexpr std::int32_t token_in_flight = -2;
+// Likewise for a draft: the device takes those of the sequence's state slot, in order (speculation.md §4).
+inline constexpr std::int32_t draft_in_flight = -3;
 
 } // namespace troupe
 

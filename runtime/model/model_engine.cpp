@@ -75,7 +75,7 @@ const char* fault_text(std::int32_t status) { // a sample_status of the sampler
 void book(const flight& f, std::int32_t vocab, step_result& out) {
   out.sequences.assign(f.plan->sequences.size(), {});
   for (std::size_t i = 0; i < out.sequences.size(); ++i)
-    out.sequences[i].id = f.plan->sequences[i].spec->id;
+    out.sequences[i].id = f.plan->sequences[i].spec->id, out.sequences[i].start = f.plan->sequences[i].start;
   auto logits = f.logits.begin();
   const auto* token = f.at<std::int32_t>(f.token);
   const auto* status = f.at<std::int32_t>(f.status);
@@ -96,12 +96,12 @@ void book(const flight& f, std::int32_t vocab, step_result& out) {
       r.prompt_logprobs.push_back(logprob[i]);
     if (!j.sample)
       continue;
-    r.sampled = true;
-    r.token = token[i];
-    r.logprob = logprob[i];
+    drawn_token& t = r.tokens.emplace_back();
+    t.id = token[i];
+    t.logprob = logprob[i];
     const std::int32_t wanted = f.plan->sequences[static_cast<std::size_t>(j.sequence)].spec->params.top_logprobs;
     const auto* list = f.at<token_logprob>(f.top) + static_cast<std::ptrdiff_t>(i) * f.max_top;
-    r.top.assign(list, list + std::min(wanted, vocab));
+    t.top.assign(list, list + std::min(wanted, vocab));
   }
 }
 

@@ -33,25 +33,38 @@ struct block_copy {
   block_id from, to;
 };
 
-// One sequence's rows in a step: positions [start, start + rows).
+// One sequence's rows in a step: positions [start, start + rows). In a decode step the last `drafts` of them verify
+// drafts of the sequence's newest block, the row before them holds its newest token.
+//
+// With slack > 0 the host does not know yet how many drafts the step before accepts: the first row is the sequence's
+// newest token, at a position in [start, start + slack] that the device knows. Its tokens are token_in_flight, then
+// draft_in_flight; its history is the device's; blocks cover [0, min(start + slack + rows, limit)).
 struct planned_sequence {
   std::shared_ptr<const sequence_spec> spec;
   slot_id slot;           // state slot
-  std::int32_t start = 0; // position of its first row
+  std::int32_t start = 0; // position of its first row, the lowest possible
+  std::int32_t slack = 0;
   std::int32_t rows = 0;
+  std::int32_t drafts = 0;      // < rows; 0 in prefill steps
+  std::int32_t limit = 0;       // drafts at positions from here on are not verified; 0 = no limit
   std::int32_t first_token = 0; // index of its first row's token in step_plan::tokens; rows tokens follow
   std::int32_t first_block = 0; // index of its block table in step_plan::blocks
-  std::int32_t blocks = 0;      // length of that table; covers positions [0, start + rows)
+  std::int32_t blocks = 0;      // length of that table
   std::int32_t history = 0;     // index in step_plan::history: ngram-1 ids before start, nearest last, -1 = none
-  bool sample = false;          // draw the token at position start + rows (last prompt chunk, or decode)
+  bool sample = false;          // draw the token behind the last row (last prompt chunk, or decode)
+  bool propose = false;         // then draft a block behind it, for the next step to verify; only with sample
   std::int32_t next = -1; // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
 };
 
 struct step_plan {
   std::uint64_t number = 0;
   step_kind kind = step_kind::decode;
+  // The drafts of this step are shared out again by the device among the sequences that have slack, by the confidences
+  // of their newest blocks (speculation.md §6.2): their rows here are a guess of the right sum, and their blocks cover
+  // a whole draft block.
+  bool share_drafts = false;
   std::vector<planned_sequence> sequences;
-  std::vector<std::int32_t> tokens;     // input ids of all rows, or token_in_flight
+  std::vector<std::int32_t> tokens;     // input ids of all rows, or token_in_flight, or draft_in_flight
   std::vector<std::int32_t> blocks;     // block tables, one after the other
   std::vector<std::int32_t> history;    // (ngram-1) per sequence; always known to the host
   std::vector<slot_copy> restores;      // before the rows are computed: snapshots and forks into new sequences' slots
@@ -61,12 +74,19 @@ struct step_plan {
 
 using token_logprob = std::pair<std::int32_t, float>; // id, log-probability
 
+struct drawn_token {
+  std::int32_t id = -1;
+  float logprob = 0;              // by params.logprobs_mode
+  std::vector<token_logprob> top; // params.top_logprobs entries
+};
+
 struct sequence_result {
   sequence_id id;
-  bool sampled = false;
-  std::int32_t token = -1;
-  float logprob = 0;                  // of token, by params.logprobs_mode
-  std::vector<token_logprob> top;     // params.top_logprobs entries
+  std::int32_t start = 0;             // position of its first row
+  std::int32_t drafts = 0;            // that were verified
+  std::vector<drawn_token> tokens;    // accepted drafts, then one more; empty where the plan does not sample
+  std::vector<std::int32_t> block;    // the new draft block, if the plan asks for one: its tokens [block size]
+  std::vector<float> confidence;      // [block size] that each is accepted if those before it are
   std::vector<float> prompt_logprobs; // of the prompt tokens at positions start+1 .. start+rows inside the prompt
   std::vector<float> logits;          // rows of spec.logit_rows inside this step, each V long
   std::string failure;                // not empty: the row was unusable (NaN, +inf, all -inf); the sequence ends

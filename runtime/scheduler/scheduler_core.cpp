@@ -275,7 +275,7 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
 void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   sequence& s = *f.s;
   ++s.steps;
-  if (r.failure.empty() && f.sample && (!r.sampled || r.token < 0))
+  if (r.failure.empty() && f.sample && (r.tokens.size() != 1 || r.tokens[0].id < 0))
     r.failure = "the executor gave no token";
   if (!r.failure.empty()) {
     end_with(s, "device_error", std::move(r.failure), out);
@@ -283,14 +283,15 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   }
   sequence_event e = event_of(s);
   e.output = std::move(r);
-  e.output.sampled = f.sample;
+  if (!f.sample)
+    e.output.tokens.clear();
   keep_new(*s.spec, f.start, f.end, s.delivered, e.output);
   s.committed = f.end;
   s.delivered = std::max(s.delivered, f.end);
   if (f.sample) {
     --s.unresolved;
-    s.output.push_back(e.output.token);
-    const finish_state state = finish_after(*s.spec, e.output.token, std::ssize(s.output), limits_.max_model_len);
+    s.output.push_back(e.output.tokens[0].id);
+    const finish_state state = finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
     e.end = state.reason;
     e.stop_id = state.stop_id;
   } else if (f.end >= limits_.max_model_len) {

@@ -22,7 +22,7 @@ public:
     if (number == broken)
       throw std::runtime_error("broken");
     out.sequences.resize(1);
-    out.sequences[0].token = static_cast<std::int32_t>(number);
+    out.sequences[0].tokens = {{static_cast<std::int32_t>(number), 0, {}}};
     out.expert_counts = {1};
   }
   std::vector<std::uint64_t> launched;
@@ -81,13 +81,13 @@ BOOST_AUTO_TEST_CASE(a_step_is_launched_while_another_runs) {
   engine->over = 1;
   turns(5);
   BOOST_TEST(answers() == numbers{1}, boost::test_tools::per_element());
-  BOOST_TEST(results[0]->sequences.at(0).token == 1);
+  BOOST_TEST(results[0]->sequences.at(0).tokens.at(0).id == 1);
   BOOST_TEST(results[0]->number == 1u);
   BOOST_TEST(results[1]->sequences.empty());
   engine->over = 2;
   turns(5);
   BOOST_TEST(answers() == numbers{2}, boost::test_tools::per_element());
-  BOOST_TEST(results[1]->sequences.at(0).token == 2);
+  BOOST_TEST(results[1]->sequences.at(0).tokens.at(0).id == 2);
   BOOST_TEST(!sched.try_run_once()); // nothing is out: the device is not looked at any more
 }
 
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_failed_step_voids_itself_only) {
   BOOST_TEST(results[0]->failure == "broken");
   BOOST_TEST(results[0]->sequences.empty());
   BOOST_TEST(results[1]->failure == "");
-  BOOST_TEST(results[1]->sequences.at(0).token == 2);
+  BOOST_TEST(results[1]->sequences.at(0).tokens.at(0).id == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

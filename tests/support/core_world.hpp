@@ -82,13 +82,13 @@ struct core_world {
       core_outcome& r = results[e.id.value];
       r.late = r.late || r.ends > 0 || e.outputs_before != std::ssize(r.tokens);
       const auto now = static_cast<std::int64_t>(core.steps());
-      if (e.output.sampled) {
+      if (!e.output.tokens.empty()) {
         if (r.tokens.empty())
           r.first_token_step = now;
         else
           r.longest_gap = std::max(r.longest_gap, now - r.last_token_step);
         r.last_token_step = now;
-        r.tokens.push_back(e.output.token);
+        r.tokens.push_back(e.output.tokens[0].id);
       }
       r.prompt_logprobs.insert(r.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
                                e.output.prompt_logprobs.end());

@@ -137,10 +137,10 @@ private:
       auto& o = out[static_cast<int>(e.id.value) - 1];
       o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
                                e.output.prompt_logprobs.end());
-      if (e.output.sampled) {
-        o.tokens.push_back(e.output.token);
-        o.logprobs.push_back(e.output.logprob);
-        o.top.push_back(e.output.top);
+      if (!e.output.tokens.empty()) {
+        o.tokens.push_back(e.output.tokens[0].id);
+        o.logprobs.push_back(e.output.tokens[0].logprob);
+        o.top.push_back(e.output.tokens[0].top);
       }
       if (e.end == finish_reason::none)
         continue;

@@ -86,11 +86,11 @@ inline void add_rows(step_plan& plan, hand_run& s, std::int32_t rows) {
 inline void take(hand_run& s, const sequence_result& r) {
   BOOST_REQUIRE_MESSAGE(r.failure.empty(), r.failure);
   s.prompt_logprobs.insert(s.prompt_logprobs.end(), r.prompt_logprobs.begin(), r.prompt_logprobs.end());
-  if (!r.sampled)
+  if (r.tokens.empty())
     return;
-  s.tokens.push_back(r.token);
-  s.logprobs.push_back(r.logprob);
-  s.top.push_back(r.top);
+  s.tokens.push_back(r.tokens[0].id);
+  s.logprobs.push_back(r.tokens[0].logprob);
+  s.top.push_back(r.tokens[0].top);
   --s.flying;
 }
 

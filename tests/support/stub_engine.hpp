@@ -158,12 +158,12 @@ struct stub_model {
       out.id = s.spec->id;
       const std::int32_t end = s.start + s.rows, outputs = end - s.spec->prompt_tokens;
       if (s.sample) {
-        out.sampled = true;
         const auto& golden = s.spec->params.golden_token_ids;
-        out.token = outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
-                                                 : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
-        out.logprob = -static_cast<float>(out.token) / 8;
-        slot_at(s.slot).drawn = out.token;
+        drawn_token& drawn = out.tokens.emplace_back();
+        drawn.id = outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
+                                                : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
+        drawn.logprob = -static_cast<float>(drawn.id) / 8;
+        slot_at(s.slot).drawn = drawn.id;
         slot_at(s.slot).drawn_for = end;
       }
       if (s.spec->params.prompt_logprobs)

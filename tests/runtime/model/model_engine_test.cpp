@@ -120,14 +120,14 @@ std::vector<sequence_result> run(int max_logit_rows) {
     engine.collect(r);
     BOOST_REQUIRE(r.sequences.size() == 1u);
     BOOST_TEST(r.sequences[0].failure == "");
-    BOOST_TEST(r.sequences[0].sampled == sample);
+    BOOST_TEST(r.sequences[0].tokens.size() == sample);
     std::uint64_t routed = 0;
     for (const auto c : r.expert_counts)
       routed += c;
     const auto& c = tiny_checkpoint()->config();
     BOOST_TEST(routed == static_cast<std::uint64_t>(rows * c.num_hidden_layers * c.num_experts_per_tok));
     if (sample)
-      tokens.push_back(r.sequences[0].token);
+      tokens.push_back(r.sequences[0].tokens[0].id);
     all.push_back(std::move(r.sequences[0]));
   }
   return all;
@@ -139,9 +139,12 @@ BOOST_AUTO_TEST_CASE(pieces_of_logit_rows_change_nothing) {
   const auto whole = run(64), pieces = run(1);
   BOOST_REQUIRE(whole.size() == 4u);
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    BOOST_TEST(whole[i].token == pieces[i].token);
-    BOOST_TEST(whole[i].logprob == pieces[i].logprob);
-    BOOST_TEST((whole[i].top == pieces[i].top));
+    BOOST_REQUIRE(whole[i].tokens.size() == pieces[i].tokens.size());
+    if (i > 0) {
+      BOOST_TEST(whole[i].tokens[0].id == pieces[i].tokens[0].id);
+      BOOST_TEST(whole[i].tokens[0].logprob == pieces[i].tokens[0].logprob);
+      BOOST_TEST((whole[i].tokens[0].top == pieces[i].tokens[0].top));
+    }
     BOOST_TEST(whole[i].prompt_logprobs == pieces[i].prompt_logprobs, boost::test_tools::per_element());
     BOOST_TEST(whole[i].logits == pieces[i].logits, boost::test_tools::per_element());
   }
@@ -149,10 +152,10 @@ BOOST_AUTO_TEST_CASE(pieces_of_logit_rows_change_nothing) {
   BOOST_TEST(whole[1].prompt_logprobs.size() == 7u);
   BOOST_TEST(whole[0].logits.size() == 4u * 8192);
   BOOST_TEST(whole[1].logits.size() == 8192u);
-  BOOST_TEST(whole[1].token == 500); // forced at the prompt's end and after it
-  BOOST_TEST(whole[2].token == 501);
-  BOOST_TEST(whole[3].top.size() == 3u);
-  BOOST_TEST(whole[3].top[0].second >= whole[3].top[1].second);
+  BOOST_TEST(whole[1].tokens[0].id == 500); // forced at the prompt's end and after it
+  BOOST_TEST(whole[2].tokens[0].id == 501);
+  BOOST_TEST(whole[3].tokens[0].top.size() == 3u);
+  BOOST_TEST(whole[3].tokens[0].top[0].second >= whole[3].tokens[0].top[1].second);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(c04_a_placeholder_never_becomes_a_token) {
     step_result r;
     w.model.run(w.out.front(), r);
     w.out.pop_front();
-    r.sequences[0].token = bad;
+    r.sequences[0].tokens[0].id = bad;
     w.core.complete(r, w.events);
     w.absorb();
     BOOST_TEST(w.results[1].failure.code == "device_error");

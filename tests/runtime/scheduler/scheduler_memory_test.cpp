@@ -81,8 +81,8 @@ BOOST_AUTO_TEST_CASE(decoding_allocates_nothing) {
       result.sequences.resize(p.sequences.size());
       for (std::size_t i = 0; i < p.sequences.size(); ++i) {
         result.sequences[i].id = p.sequences[i].spec->id;
-        result.sequences[i].sampled = true;
-        result.sequences[i].token = 1;
+        result.sequences[i].tokens.resize(1);
+        result.sequences[i].tokens[0].id = 1;
       }
       counting([&] { w.core.complete(result, w.events); });
       BOOST_REQUIRE(w.events.size() == 64u);
