@@ -128,12 +128,10 @@ void consult_verifier(self_ptr self, const step_plan& plan) {
   auto& st = state_of(self);
   spec_load l;
   l.round = ++st.round;
-  l.rank = st.setup.rank;
-  l.rows = static_cast<std::int32_t>(plan.tokens.size());
-  l.drafts.assign(plan.sequences.size(), 0);
+  l.rank = st.setup.group_rank;
+  l.sequences = static_cast<std::int32_t>(plan.sequences.size());
   for (const planned_sequence& s : plan.sequences)
-    l.kv_tokens.push_back(s.start);
-  l.step_ms = st.last_step_ms;
+    l.kv_tokens += s.start;
   tell(self, st.setup.verifier, std::move(l));
 }
 
@@ -175,7 +173,6 @@ void finish_step(self_ptr self, const step_done& d) {
   if (st.lost || st.core->steps_out() == 0 || d.number != r.number)
     return;
   ++st.answers;
-  st.last_step_ms = r.ms;
   st.metrics.take_step(t.plan->kind == step_kind::prefill, static_cast<std::int64_t>(t.plan->tokens.size()),
                        r.ms / 1000);
   st.core->complete(r, st.events);
@@ -257,8 +254,11 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const step_check& c) { check_progress(self, c); },
       [](const tok_ack&) {},
       [=](const spec_plan& p) {
-        state_of(self).drafts = {p.round, p.total_q, p.lengths};
+        auto& st = state_of(self);
+        if (st.setup.group_rank < p.total_q.size())
+          st.advice = {p.round, p.sequences, p.total_q[st.setup.group_rank]};
       },
+      [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },
       [=](const scheduler_query&) {
         const auto& st = state_of(self);
         const auto& core = *st.core;

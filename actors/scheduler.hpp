@@ -15,6 +15,7 @@ namespace troupe {
 
 struct scheduler_setup {
   std::uint32_t rank = 0;
+  std::uint32_t group_rank = 0; // among the engines that share its verifier
   scheduler_limits limits;
   kv_manager_actor kv;
   executor_actor executor;
@@ -47,9 +48,8 @@ struct scheduler_state {
   std::unordered_map<std::uint64_t, route> routes; // by sequence
   engine_metrics metrics;
   double planning = 0; // seconds, of the turn under way
-  draft_plan drafts;   // newest advice of the verifier
+  draft_advice advice; // newest, of the verifier
   std::uint64_t round = 0;
-  double last_step_ms = 0;
   bool draining = false;
   bool checking = false; // a step_check is under way
   watch_list watched;

@@ -1,27 +1,86 @@
 #include "actors/spec_verifier.hpp"
-#include "runtime/speculation/planner.hpp"
+#include <algorithm>
 
 namespace troupe {
 
 namespace {
 
-spec_plan answer_to(const spec_load& l) {
-  std::vector<draft_candidate> candidates(l.drafts.size());
-  for (std::size_t i = 0; i < candidates.size(); ++i)
-    candidates[i] = {l.drafts[i], i < l.kv_tokens.size() ? l.kv_tokens[i] : 0};
-  draft_plan p = plan_drafts(l.round, candidates);
-  return {p.round, p.total_rows, std::move(p.lengths)};
+using self_ptr = spec_verifier_actor::stateful_pointer<spec_verifier_state>;
+
+// The confidences of each sequence's verified drafts stand one after the other. A message whose parts do not fit
+// together teaches nothing.
+void take_outcomes(group_planner& group, const spec_load& l) {
+  std::vector<float> confidences;
+  append_f32(l.confidences, confidences);
+  std::size_t drafts = 0;
+  for (const char n : l.verified)
+    drafts += static_cast<unsigned char>(n);
+  if (drafts != confidences.size() || l.accepted.size() != l.verified.size())
+    return;
+  std::span<const float> left = confidences;
+  for (std::size_t i = 0; i < l.verified.size(); ++i) {
+    const std::size_t n = static_cast<unsigned char>(l.verified[i]);
+    group.observe({left.first(n), static_cast<unsigned char>(l.accepted[i])});
+    left = left.subspan(n);
+  }
+}
+
+void send_plans(self_ptr self) {
+  auto& st = state_of(self);
+  std::vector<std::int64_t> rows;
+  for (const group_planner::rank_state& r : st.group->ranks())
+    rows.push_back(r.total_q);
+  for (std::size_t i = 0; i < st.schedulers.size(); ++i) {
+    const group_planner::load& last = st.group->ranks()[i].last;
+    if (const scheduler_actor to = std::exchange(st.schedulers[i], {}))
+      tell(self, to, spec_plan{last.round, last.sequences, rows});
+  }
+}
+
+void take(self_ptr self, const spec_load& l) {
+  auto& st = state_of(self);
+  if (l.rank >= st.schedulers.size())
+    return;
+  take_outcomes(*st.group, l);
+  if (l.last.rows > 0)
+    st.group->observe(l.rank, l.last);
+  st.schedulers[l.rank] = caf::actor_cast<scheduler_actor>(self->current_sender());
+  group_planner::load own{l.round, std::max(l.sequences, 0), std::max<std::int64_t>(l.kv_tokens, 0), {}};
+  append_f32(l.survivals, own.survivals);
+  if (st.group->take(l.rank, std::move(own))) {
+    st.group->decide();
+    send_plans(self);
+  }
+}
+
+spec_report report(const group_planner& group) {
+  const calibration& c = group.confidences();
+  spec_report r;
+  r.decisions = group.decisions();
+  r.late = group.late();
+  r.drafts = c.drafts();
+  r.accepted = c.accepted();
+  r.not_finite = c.not_finite();
+  r.tokens_per_step = c.tokens_per_step();
+  r.positions.assign(c.positions().begin(), c.positions().end());
+  r.temperatures = group.suggested_temperatures();
+  r.useless = c.useless();
+  for (std::uint32_t i = 0; i < group.ranks().size(); ++i) {
+    const group_planner::rank_state& s = group.ranks()[i];
+    r.ranks.push_back({s.last.round, s.last.sequences, s.total_q, s.cost.slope(), s.cost.sampler_ms(s.last.sequences),
+                       s.cost.ms_per_kv_token(), group.times(i)});
+  }
+  return r;
 }
 
 } // namespace
 
-spec_verifier_actor::behavior_type spec_verifier(spec_verifier_actor::stateful_pointer<spec_verifier_state> self) {
+spec_verifier_actor::behavior_type spec_verifier(self_ptr self, const group_settings& settings) {
+  state_of(self).group.emplace(settings);
+  state_of(self).schedulers.resize(static_cast<std::size_t>(settings.ranks));
   return {
-      [=](const spec_load& l) {
-        ++state_of(self).plans;
-        if (auto to = caf::actor_cast<scheduler_actor>(self->current_sender()))
-          tell(self, to, answer_to(l));
-      },
+      [=](const spec_load& l) { take(self, l); },
+      [=](const spec_query&) { return report(*state_of(self).group); },
       [=](const stop&) { self->quit(); },
   };
 }

@@ -95,12 +95,49 @@ std::vector<executor_actor> start_followers(self_ptr self, std::uint32_t rank) {
   return out;
 }
 
+// Engines that share experts wait for one another: they are one group with one verifier. Others are groups of their
+// own.
+std::uint32_t first_of_group(const process_setup& p, std::uint32_t rank) {
+  return p.experts.empty() ? rank : 0;
+}
+
+spec_verifier_actor start_verifier(self_ptr self, std::uint32_t first);
+
+// Tries again a few times, so that a fault which comes back at once ends. Its group decides by itself meanwhile.
+void verifier_ended(self_ptr self, std::uint32_t first) {
+  constexpr int most_restarts = 3;
+  auto& st = state_of(self);
+  if (++st.verifier_restarts[first] > most_restarts)
+    return;
+  const spec_verifier_actor next = start_verifier(self, first);
+  for (std::uint32_t rank = first; rank < st.parts.engines.size(); ++rank)
+    if (first_of_group(*st.setup, rank) == first) {
+      st.parts.engines[rank].verifier = next;
+      tell(self, st.parts.engines[rank].scheduler, new_verifier{next});
+    }
+}
+
+spec_verifier_actor start_verifier(self_ptr self, std::uint32_t first) {
+  const process_setup& p = *state_of(self).setup;
+  group_settings g = p.speculation;
+  g.ranks = p.experts.empty() ? 1 : static_cast<std::int32_t>(p.engines.size());
+  const spec_verifier_actor v = self->spawn(spec_verifier, g);
+  supervise(self, v, worker_root_state::workers, [=](const std::string&) { verifier_ended(self, first); });
+  return v;
+}
+
+spec_verifier_actor verifier_for(self_ptr self, std::uint32_t rank) {
+  auto& st = state_of(self);
+  st.verifier_restarts.resize(st.setup->engines.size());
+  const std::uint32_t first = first_of_group(*st.setup, rank);
+  return first == rank ? start_verifier(self, rank) : st.parts.engines[first].verifier;
+}
+
 engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   auto& st = state_of(self);
   const process_setup& p = *st.setup;
   engine_handles e;
   e.kv = self->spawn(kv_manager, p.kv);
-  e.verifier = self->spawn(spec_verifier);
   e.followers = start_followers(self, rank);
   const int core = rank < p.engine_cores.size() ? p.engine_cores[rank] : -1;
   e.executor = spawn_executor(self, executor, rank, p.engines[rank], st.parts.placement, core);
@@ -109,7 +146,8 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.limits = p.limits;
   s.kv = e.kv;
   s.executor = e.executor;
-  s.verifier = e.verifier;
+  s.group_rank = rank - first_of_group(p, rank);
+  s.verifier = e.verifier = verifier_for(self, rank);
   s.step_limit = p.step_limit;
   e.scheduler = self->spawn(scheduler, s);
   return e;
@@ -128,7 +166,6 @@ void supervise_engine(self_ptr self, std::uint32_t rank) {
   const engine_handles e = state_of(self).parts.engines[rank];
   supervise(self, e.kv, state::workers,
             [=](const std::string& why) { engine_lost(self, rank, "KV manager ended: " + why); });
-  supervise(self, e.verifier, state::workers, [](const std::string&) {}); // the scheduler goes on by its local rule
   supervise(self, e.executor, state::workers,
             [=](const std::string& why) { rank_ended(self, rank, "executor ended: " + why); });
   for (std::size_t i = 0; i < e.followers.size(); ++i)

@@ -6,6 +6,7 @@
 #include "actors/gateway.hpp"
 #include "actors/scheduler.hpp"
 #include "runtime/scheduler/step_engine.hpp"
+#include "runtime/speculation/group_planner.hpp"
 
 namespace troupe {
 
@@ -27,6 +28,7 @@ struct process_setup {
   std::shared_ptr<expert_group> exchange;               // filled here; the engines' exchanges hold it too
   std::int32_t layers = 0, routed_experts = 1;          // of the statistics
   gateway_setup front;                                  // without schedulers
+  group_settings speculation;                           // of each verifier; its ranks are counted here
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
@@ -37,7 +39,7 @@ struct engine_handles {
   scheduler_actor scheduler;
   kv_manager_actor kv;
   executor_actor executor;
-  spec_verifier_actor verifier;
+  spec_verifier_actor verifier;          // shared by the engines that share experts
   std::vector<executor_actor> followers; // context-parallel ranks 1, 2, ...
 };
 struct started { // LOCAL
@@ -58,7 +60,8 @@ struct worker_root_state {
   // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
   enum group : std::size_t { front, schedulers, workers, followers, experts, groups };
   std::size_t left[groups] = {};
-  std::size_t told = 0; // groups that were told to stop; 0 = not stopping
+  std::size_t told = 0;               // groups that were told to stop; 0 = not stopping
+  std::vector<int> verifier_restarts; // [engines] by the first engine of the verifier's group
 };
 
 worker_root_actor::behavior_type worker_root(worker_root_actor::stateful_pointer<worker_root_state> self,

@@ -49,7 +49,8 @@ job some_job() {
 engine_metrics some_metrics() {
   engine_metrics m;
   m.prefill_steps = 3;
-  m.accepted_tokens = 1ull << 40;
+  m.speculation.take_sequence(5, 3);
+  m.speculation.take_step(16, 4.5, 10, 4, 12);
   m.iteration_tokens.observe(9);
   m.prefill_time.observe(1e6);
   return m;
@@ -86,6 +87,22 @@ tokens some_tokens() {
   return t;
 }
 
+spec_report some_spec_report() {
+  spec_report r;
+  r.decisions = 9;
+  r.late = 1;
+  r.drafts = 8;
+  r.accepted = 6;
+  r.not_finite = 2;
+  r.tokens_per_step = 1.75;
+  r.positions.resize(2);
+  r.positions[1].bin[9] = {4, 3, 3.5};
+  r.temperatures = {1.25};
+  r.useless = true;
+  r.ranks = {{5, 3, 8, 0.5, 0.25, 0.125, {{1, 10.0}, {8, 11.5}}}};
+  return r;
+}
+
 kv_report some_kv_report() {
   kv_report r{10, 9, 8, false, {}};
   r.statistics.hit_tokens = 256;
@@ -115,8 +132,17 @@ std::string check_messages(caf::actor_system& system) {
       {"step_done", survives(system, step_done{99})},
       {"device_check", survives(system, device_check{})},
       {"step_check", survives(system, step_check{98})},
-      {"spec_load", survives(system, spec_load{5, 1, 3, {0, 5}, {100, 200}, 1.5})},
-      {"spec_plan", survives(system, spec_plan{5, 2, {0, 0}})},
+      {"spec_load", survives(system, spec_load{5,
+                                               1,
+                                               3,
+                                               300,
+                                               pack_f32({0.9f, 0.5f}),
+                                               {8, 3, 290, 1.5, 0.25, false},
+                                               "\2",
+                                               "\1",
+                                               pack_f32({0.75f, 0.5f})})},
+      {"spec_plan", survives(system, spec_plan{5, 2, {4, 7}})},
+      {"spec_report", survives(system, some_spec_report())},
       {"load", survives(system, load{1, 2, pack_u32({1, 2, 0xFFFFFFFF})})},
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},

@@ -9,6 +9,8 @@
 #include "runtime/metrics/metrics.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include "runtime/scheduler/plan.hpp"
+#include "runtime/speculation/calibration.hpp"
+#include "runtime/speculation/step_cost.hpp"
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,8 +37,14 @@ TROUPE_FIELDS(branch_record, rank, finish_reason, cause, prompt_tokens, output_t
 TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, abort, error, abort_causes, error_codes,
               request_prompt_tokens, request_generation_tokens, params_max_tokens, params_n, time_to_first_token,
               inter_token_latency, time_per_output_token, end_to_end, decode_time)
-TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, drafts, draft_tokens, accepted_tokens, iteration_tokens,
-              plan_time, run_time, queue_time, prefill_time)
+TROUPE_FIELDS(draft_counters, drafts, draft_tokens, accepted_tokens, verified_at, accepted_at, verified_drafts,
+              not_finite, expected_tokens, emitted_tokens, expected_seconds, measured_seconds, steps_by_size)
+TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, speculation, iteration_tokens, plan_time, run_time,
+              queue_time, prefill_time)
+TROUPE_FIELDS(timed_size, rows, ms)
+TROUPE_FIELDS(step_observation, rows, sequences, kv_tokens, forward_ms, sampler_ms, drafted)
+TROUPE_FIELDS(reliability_bin, drafts, accepted, confidence)
+TROUPE_FIELDS(reliability, bin)
 
 // Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known
 // msg_id.
@@ -184,22 +192,51 @@ TROUPE_FIELDS(step_check, answers)
 
 // ---- spec_verifier
 
-struct spec_load { // one way; answered by spec_plan to the sender
-  std::uint64_t round = 0;
+// One way, to the verifier: what a rank's decode step of this round is made of, and what came of the last one that
+// ended. Answered by spec_plan.
+struct spec_load {
+  std::uint64_t round = 0; // of the sender
   std::uint32_t rank = 0;
-  std::int32_t rows = 0;               // of the round's step
-  std::vector<std::int32_t> drafts;    // [sequences] drafts at hand
-  std::vector<std::int64_t> kv_tokens; // [sequences] cached positions
-  double step_ms = 0;                  // of the last step
+  std::int32_t sequences = 0; // R
+  std::int64_t kv_tokens = 0; // cached positions of all of them
+  std::string survivals;      // packed fp32, descending, round N-2: of every draft that could be verified
+  step_observation last;      // rows 0: none ended since the last load
+  std::string verified;       // a byte for each sequence that verified drafts in it: how many
+  std::string accepted;       // likewise: leading ones that were right
+  std::string confidences;    // packed fp32, of these drafts one sequence after the other
 };
-TROUPE_FIELDS(spec_load, round, rank, rows, drafts, kv_tokens, step_ms)
+TROUPE_FIELDS(spec_load, round, rank, sequences, kv_tokens, survivals, last, verified, accepted, confidences)
 
-struct spec_plan { // one way, advisory
-  std::uint64_t round = 0;
-  std::int64_t total_q = 0;          // rows of the step
-  std::vector<std::int32_t> lengths; // [sequences] drafts to verify
+// One way, advisory: one decision for all ranks. Older than two rounds of the receiver, or for another number of
+// sequences: its local rule counts.
+struct spec_plan {
+  std::uint64_t round = 0;           // of the receiver's last load
+  std::int32_t sequences = 0;        // likewise
+  std::vector<std::int64_t> total_q; // [ranks] rows of the step
 };
-TROUPE_FIELDS(spec_plan, round, total_q, lengths)
+TROUPE_FIELDS(spec_plan, round, sequences, total_q)
+
+struct spec_query {}; // -> spec_report
+TROUPE_FIELDS(spec_query)
+struct spec_rank_report {
+  std::uint64_t round = 0; // of its last load; 0 = none came
+  std::int32_t sequences = 0;
+  std::int64_t total_q = 0; // last budget
+  double slope_ms = 0, sampler_ms = 0, kv_ms = 0;
+  std::vector<timed_size> times; // as they are now, for these sequences
+};
+TROUPE_FIELDS(spec_rank_report, round, sequences, total_q, slope_ms, sampler_ms, kv_ms, times)
+struct spec_report {
+  std::uint64_t decisions = 0, late = 0; // budgets for the group; ranks that were missing in one
+  std::uint64_t drafts = 0, accepted = 0, not_finite = 0;
+  double tokens_per_step = 1;          // tau
+  std::vector<reliability> positions;  // [longest block]
+  std::vector<double> temperatures;    // [longest block] that would calibrate the confidences
+  bool useless = false;                // drafts were verified, none was ever right
+  std::vector<spec_rank_report> ranks; // [engines of the group]
+};
+TROUPE_FIELDS(spec_report, decisions, late, drafts, accepted, not_finite, tokens_per_step, positions, temperatures,
+              useless, ranks)
 
 // ---- placement
 
@@ -292,6 +329,8 @@ CAF_ADD_TYPE_ID(troupe, (troupe::step_done))
 CAF_ADD_TYPE_ID(troupe, (troupe::device_check))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
+CAF_ADD_TYPE_ID(troupe, (troupe::spec_query))
+CAF_ADD_TYPE_ID(troupe, (troupe::spec_report))
 CAF_ADD_TYPE_ID(troupe, (troupe::load))
 CAF_ADD_TYPE_ID(troupe, (troupe::slots))
 CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
@@ -307,12 +346,18 @@ namespace troupe {
 
 using kv_manager_actor = caf::typed_actor<answers<kv_turn, kv_turn_done>, answers<kv_query, kv_report>, answers<stop>>;
 using executor_actor = caf::typed_actor<answers<step, step_done>, answers<device_check>, answers<stop>>;
-using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<stop>>;
+using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<spec_query, spec_report>, answers<stop>>;
+// LOCAL, one way, to the schedulers of a group: its verifier ended and this one took its place.
+struct new_verifier {
+  spec_verifier_actor verifier;
+};
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
     caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<kv_turn_done>, answers<step_done>,
-                     answers<step_check>, answers<tok_ack>, answers<spec_plan>,
+                     answers<step_check>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
                      answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
 using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_verifier)

@@ -2,6 +2,7 @@
 // by message. Times are seconds. Names and buckets for Prometheus: metrics_text.hpp.
 #pragma once
 #include "runtime/kv/kv_cache.hpp"
+#include "runtime/metrics/draft_counters.hpp"
 #include "runtime/metrics/histogram.hpp"
 #include <cstdint>
 #include <map>
@@ -54,9 +55,9 @@ struct request_metrics {
 // What a scheduler counts. Counters only grow.
 struct engine_metrics {
   std::uint64_t prefill_steps = 0, decode_steps = 0;
-  std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // proposals, their tokens, those that were right
-  histogram<bounds::rows> iteration_tokens;                        // rows of a step
-  histogram<bounds::step> plan_time, run_time;                     // of a step
+  draft_counters speculation;
+  histogram<bounds::rows> iteration_tokens;    // rows of a step
+  histogram<bounds::step> plan_time, run_time; // of a step
   histogram<bounds::latency> queue_time,
       prefill_time; // of a branch: up to its first step, from there to its first token
 

@@ -85,11 +85,11 @@ void write_engine_counters(writer& w) {
     return counts{{"prefill", e.steps.prefill_steps}, {"decode", e.steps.decode_steps}};
   });
   w.each("troupe:spec_decode_num_drafts_total", type::counter, "Proposals of the drafter.",
-         [](const s& e) { return e.steps.drafts; });
+         [](const s& e) { return e.steps.speculation.drafts; });
   w.each("troupe:spec_decode_num_draft_tokens_total", type::counter, "Drafted tokens that were verified.",
-         [](const s& e) { return e.steps.draft_tokens; });
+         [](const s& e) { return e.steps.speculation.draft_tokens; });
   w.each("troupe:spec_decode_num_accepted_tokens_total", type::counter, "Drafted tokens that were accepted.",
-         [](const s& e) { return e.steps.accepted_tokens; });
+         [](const s& e) { return e.steps.speculation.accepted_tokens; });
 }
 
 void write_request_counters(writer& w) {

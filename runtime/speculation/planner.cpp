@@ -1,13 +1,111 @@
 #include "runtime/speculation/planner.hpp"
+#include "runtime/base/check.hpp"
+#include "runtime/base/draft_split.hpp"
+#include "runtime/speculation/confidences.hpp"
+#include <algorithm>
+#include <array>
+#include <utility>
 
 namespace troupe {
 
-draft_plan plan_drafts(std::uint64_t round, std::span<const draft_candidate> candidates) {
-  draft_plan plan;
-  plan.round = round;
-  plan.lengths.assign(candidates.size(), 0);
-  plan.total_rows = static_cast<std::int64_t>(candidates.size());
-  return plan;
+namespace {
+
+// Row of a table of survivals. Drafts without numbers count as certain.
+void put_survivals(std::span<const float> confidences, std::int32_t drafts, std::span<float> row) {
+  std::array<float, most_drafts> known;
+  known.fill(1.0f);
+  std::ranges::copy(confidences.first(std::min(confidences.size(), known.size())), known.begin());
+  survivals_of(known.data(), drafts, static_cast<std::int32_t>(row.size()), row.data());
+}
+
+// The same for all sequences, and falling: split_drafts then shortens the longest first.
+void put_equal_survivals(std::int32_t drafts, std::span<float> row) {
+  for (std::size_t j = 0; j < row.size(); ++j)
+    row[j] = static_cast<std::int32_t>(j) < drafts ? 1.0f / static_cast<float>(j + 1) : no_draft;
+}
+
+} // namespace
+
+// Drafts that the step has room for.
+std::int64_t draft_planner::most_drafts_of(std::span<const draft_candidate> candidates) const {
+  std::int64_t drafts = 0;
+  for (const draft_candidate& c : candidates)
+    drafts += std::clamp(c.drafts, 0, settings_.nextn);
+  const auto sequences = static_cast<std::int64_t>(candidates.size());
+  return std::min(drafts, std::max<std::int64_t>(settings_.most_rows - sequences, 0));
+}
+
+// The verifier's choice where it made one for these sequences, else the best one.
+row_budget draft_planner::budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const {
+  if (!plan_is_current(advice_.round, round) || advice_.sequences != sequences || advice_.total_rows < sequences)
+    return best_budget(sequences, survivals, times_);
+  const auto drafts = std::min(survivals.size(), static_cast<std::size_t>(advice_.total_rows - sequences));
+  return budget_of(sequences, survivals.first(drafts), times_);
+}
+
+// Compared with a step that neither verifies nor drafts.
+bool draft_planner::worth_drafting(std::int32_t sequences, const row_budget& b) const {
+  if (b.rows == sequences)
+    return false;
+  const row_budget plain = budget_of(sequences, {}, times_);
+  return b.expected * (plain.ms - cost_.drafting_ms(sequences)) >= plain.expected * b.ms;
+}
+
+std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,
+                                                 draft_plan& out) {
+  const auto sequences = static_cast<std::int32_t>(candidates.size());
+  std::int64_t kv_tokens = 0;
+  bool judged = false; // some draft has a number
+  std::array<float, most_drafts> row;
+  budget_survivals_.clear();
+  for (const draft_candidate& c : candidates) {
+    const std::int32_t n = std::clamp(c.drafts, 0, settings_.nextn);
+    kv_tokens += c.kv_tokens;
+    judged = judged || (n > 0 && !c.for_budget.empty());
+    put_survivals(c.for_budget, n, std::span(row).first(static_cast<std::size_t>(settings_.nextn)));
+    budget_survivals_.insert(budget_survivals_.end(), row.begin(), row.begin() + n);
+  }
+  sort_descending(budget_survivals_, scratch_);
+  cost_.times(sequences, kv_tokens, times_);
+  const auto fitting =
+      std::span(std::as_const(budget_survivals_)).first(static_cast<std::size_t>(most_drafts_of(candidates)));
+  const row_budget chosen = budget(round, sequences, fitting);
+  out.expected_tokens = chosen.expected;
+  out.expected_ms = chosen.ms;
+  using verdict = draft_switch::verdict;
+  out.draft = switch_.next(!judged                             ? verdict::none
+                           : worth_drafting(sequences, chosen) ? verdict::worth
+                                                               : verdict::not_worth);
+  return chosen.rows - sequences;
+}
+
+void draft_planner::plan(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out) {
+  TROUPE_CHECK(settings_.nextn <= most_drafts, "more drafts than a round may have");
+  const auto sequences = static_cast<std::int32_t>(candidates.size());
+  out.round = round;
+  out.total_rows = sequences;
+  out.lengths.assign(candidates.size(), 0);
+  out.draft = settings_.nextn > 0;
+  out.expected_tokens = 0;
+  out.expected_ms = 0;
+  if (settings_.nextn == 0 || candidates.empty())
+    return;
+  const std::int64_t wanted =
+      settings_.varlen ? choose_by_confidence(round, candidates, out) : most_drafts_of(candidates);
+  const auto width = static_cast<std::size_t>(settings_.nextn);
+  split_survivals_.resize(candidates.size() * width);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const draft_candidate& c = candidates[i];
+    const std::int32_t n = std::clamp(c.drafts, 0, settings_.nextn);
+    const auto row = std::span(split_survivals_).subspan(i * width, width);
+    if (settings_.varlen)
+      put_survivals(c.for_split.empty() ? c.for_budget : c.for_split, n, row);
+    else
+      put_equal_survivals(n, row);
+  }
+  split_drafts(split_survivals_.data(), sequences, settings_.nextn, static_cast<std::int32_t>(wanted),
+               out.lengths.data());
+  out.total_rows += wanted;
 }
 
 } // namespace troupe

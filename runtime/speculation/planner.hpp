@@ -1,29 +1,81 @@
 // How many drafts each sequence verifies in a decode step (speculation.md §6). Plans change speed, never tokens.
+//
+// An engine owns one planner. Before each decode step: plan(); after it: observe(). The verifier's advice, where an
+// engine has one, replaces the engine's own choice of the number of rows (advise()).
 #pragma once
+#include "runtime/speculation/budget.hpp"
+#include "runtime/speculation/draft_switch.hpp"
+#include "runtime/speculation/step_cost.hpp"
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace troupe {
 
-// What is known about one decoding sequence when its step is planned.
+// What is known about one decoding sequence when its step is planned. Confidences: raw, in [0, 1], one for each draft;
+// empty = none are known (confidence_history keeps them).
 struct draft_candidate {
-  std::int32_t drafts = 0;    // drafts at hand
-  std::int64_t kv_tokens = 0; // positions in its cache
+  std::int32_t drafts = 0;             // that the step could verify: at hand, or on the device when a step is still out
+  std::int64_t kv_tokens = 0;          // positions in its cache
+  std::span<const float> for_budget{}; // of round N-2: they decide how many rows the step has
+  std::span<const float> for_split{};  // of round N-1: they decide whose drafts these are
 };
 
 struct draft_plan {
   std::uint64_t round = 0;
-  std::int64_t total_rows = 0;       // rows of the step: one per sequence and one per verified draft
-  std::vector<std::int32_t> lengths; // [sequences] drafts to verify, each <= its candidate's
+  std::int64_t total_rows = 0; // rows of the step: one per sequence and one per verified draft
+  std::vector<std::int32_t>
+      lengths;               // [sequences] drafts to verify, each <= its candidate's; sum = total_rows - sequences
+  bool draft = false;        // whether the step should end with a draft round
+  float expected_tokens = 0; // that the step emits; 0 where nothing is predicted
+  double expected_ms = 0;
 };
 
-// The plan of an engine that runs no drafter: every length is 0, a step has one row per sequence.
-draft_plan plan_drafts(std::uint64_t round, std::span<const draft_candidate> candidates);
+// The verifier's choice for an engine (message spec_plan).
+struct draft_advice {
+  std::uint64_t round = 0;    // that it was made for
+  std::int32_t sequences = 0; // of that round
+  std::int64_t total_rows = 0;
+};
 
-// A plan counts for its own round and the one after; older ones are replaced by the local rule (cluster.md §3.3).
-inline bool plan_is_current(const draft_plan& plan, std::uint64_t round) {
-  return plan.round + 2 > round && plan.round <= round;
+// Advice counts for its own round and the one after; older ones are replaced by the local rule (cluster.md §3.3).
+inline bool plan_is_current(std::uint64_t advised_round, std::uint64_t round) {
+  return advised_round + 2 > round && advised_round <= round;
 }
+
+struct planner_settings {
+  std::int32_t nextn = 0;       // drafts of one round; 0 = no speculation
+  bool varlen = true;           // lengths by confidence; false: all drafts, always
+  std::int32_t most_rows = 512; // of one step; every sequence has a row whatever this says
+};
+
+class draft_planner {
+public:
+  explicit draft_planner(const planner_settings& settings, step_cost cost = {})
+      : settings_(settings), cost_(std::move(cost)) {}
+
+  // `out` is overwritten, its memory reused.
+  void plan(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
+  void advise(const draft_advice& a) { advice_ = a; }
+  void observe(const step_observation& o) { cost_.observe(o); }
+
+  const step_cost& cost() const { return cost_; }
+  const planner_settings& settings() const { return settings_; }
+  // Of the candidates of the last plan, descending: what the verifier wants to know (spec_load). Round N-2.
+  std::span<const float> survivals() const { return budget_survivals_; }
+
+private:
+  std::int64_t most_drafts_of(std::span<const draft_candidate> candidates) const;
+  std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
+  row_budget budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const;
+  bool worth_drafting(std::int32_t sequences, const row_budget& b) const;
+
+  planner_settings settings_;
+  step_cost cost_;
+  draft_advice advice_;
+  draft_switch switch_;
+  std::vector<float> budget_survivals_, split_survivals_, scratch_;
+  std::vector<timed_size> times_;
+};
 
 } // namespace troupe

@@ -1,6 +1,5 @@
 #include "runtime/experts/load_window.hpp"
 #include "runtime/experts/placement.hpp"
-#include "runtime/speculation/planner.hpp"
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -98,22 +97,6 @@ BOOST_AUTO_TEST_CASE(golden_balancedness_of_the_specification) { // cluster.md Â
   load_window w(1, 12, 100);
   w.add(w1);
   BOOST_TEST(w.balancedness(p) == 0.9323, boost::test_tools::tolerance(1e-4));
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(draft_planning)
-
-BOOST_AUTO_TEST_CASE(length_zero_for_everyone) {
-  const std::vector<draft_candidate> c{{5, 100}, {0, 7}, {2, 9}};
-  const draft_plan plan = plan_drafts(7, c);
-  BOOST_TEST(plan.round == 7u);
-  BOOST_TEST(plan.total_rows == 3);
-  BOOST_TEST(plan.lengths == (list{0, 0, 0}), boost::test_tools::per_element());
-  BOOST_TEST(plan_is_current(plan, 7));
-  BOOST_TEST(plan_is_current(plan, 8));
-  BOOST_TEST(!plan_is_current(plan, 9));
-  BOOST_TEST(!plan_is_current(plan, 6));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
