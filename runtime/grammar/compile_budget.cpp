@@ -1,0 +1,42 @@
+#include "runtime/grammar/compile_budget.hpp"
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void over(const char* what, std::size_t limit) {
+  fail_compile("so_too_complex", "the constraint needs more than " + std::to_string(limit) + " " + what +
+                                     "; make it smaller, above all its nested repetitions and alternatives");
+}
+
+} // namespace
+
+void fail_compile(const char* code, std::string message) {
+  throw grammar_failure{{code, std::move(message)}};
+}
+
+void compile_budget::states(std::size_t n) {
+  work(n);
+  if ((states_ += n) > limits_.states_total)
+    over("automaton states", limits_.states_total);
+}
+
+void compile_budget::pairs(std::size_t n) {
+  work(n);
+  if ((pairs_ += n) > limits_.automaton_pairs)
+    over("pairs of automaton states", limits_.automaton_pairs);
+}
+
+void compile_budget::memory(std::size_t bytes) {
+  if ((memory_ += bytes) > limits_.memory_bytes)
+    over("bytes of memory while it is compiled", limits_.memory_bytes);
+}
+
+void compile_budget::check_time() {
+  next_check_ = work_ + 4096;
+  if (out_of_time_ && out_of_time_())
+    fail_compile("so_timeout", "compiling the constraint took longer than its time limit or was cancelled; make the "
+                               "constraint smaller or raise so_timeout_s");
+}
+
+} // namespace troupe

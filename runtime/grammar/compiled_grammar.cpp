@@ -1,0 +1,40 @@
+#include "runtime/grammar/compiled_grammar.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t overflow_factor = 8; // a single mask may need this many times what is kept
+
+}
+
+compiled_grammar::compiled_grammar(rule_network network, std::shared_ptr<const token_vocabulary> vocabulary,
+                                   const compile_limits& limits, std::size_t kept_bytes)
+    : network_(std::make_shared<const rule_network>(std::move(network))), vocabulary_(std::move(vocabulary)),
+      max_items_(limits.frontier_items), kept_bytes_(kept_bytes) {}
+
+std::size_t compiled_grammar::bytes() const {
+  const std::lock_guard hold(masks_lock_);
+  return sizeof(*this) + network_->bytes() + (masks_ ? masks_->store().bytes() : 0);
+}
+
+std::shared_ptr<mask_maker> compiled_grammar::masks() const {
+  const std::lock_guard hold(masks_lock_);
+  if (!masks_ || outgrown(*masks_))
+    masks_ = std::make_shared<mask_maker>(network_, vocabulary_, max_items_, overflow_factor * kept_bytes_);
+  return masks_;
+}
+
+std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
+                                                        std::shared_ptr<const token_vocabulary> vocabulary) {
+  compile_budget& budget = builder.budget();
+  rule_network network = make_rule_network(builder, root, budget);
+  for (const rule_network::token_list& list : network.token_lists)
+    for (const std::int32_t id : list.ids)
+      if (id < 0 || id >= vocabulary->size())
+        fail_compile("so_syntax", "token id " + std::to_string(id) + " is outside the vocabulary of " +
+                                      std::to_string(vocabulary->size()) + " ids");
+  return std::make_shared<const compiled_grammar>(std::move(network), std::move(vocabulary), budget.limits());
+}
+
+} // namespace troupe

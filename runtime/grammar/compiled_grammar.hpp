@@ -1,0 +1,38 @@
+// A constraint ready for use: immutable rules, and masks that are made when first needed (structured_output.md §8.1).
+#pragma once
+#include "runtime/grammar/grammar_builder.hpp"
+#include "runtime/grammar/mask_maker.hpp"
+#include "runtime/grammar/token_vocabulary.hpp"
+#include <memory>
+#include <mutex>
+
+namespace troupe {
+
+// Shared by all requests with the same constraint and by all threads.
+class compiled_grammar {
+public:
+  // kept_bytes: of frontiers and masks. When they are more, readers move on to a fresh set, one by one as they go.
+  compiled_grammar(rule_network network, std::shared_ptr<const token_vocabulary> vocabulary,
+                   const compile_limits& limits, std::size_t kept_bytes = std::size_t{8} << 20);
+
+  const token_vocabulary& vocabulary() const { return *vocabulary_; }
+  const rule_network& network() const { return *network_; }
+  std::size_t bytes() const; // now; grows with use up to about kept_bytes and the rules
+
+  std::shared_ptr<mask_maker> masks() const; // those to begin with
+  bool outgrown(mask_maker& masks) const { return masks.store().bytes() > kept_bytes_; }
+
+private:
+  std::shared_ptr<const rule_network> network_;
+  std::shared_ptr<const token_vocabulary> vocabulary_;
+  std::size_t max_items_, kept_bytes_;
+  mutable std::mutex masks_lock_;
+  mutable std::shared_ptr<mask_maker> masks_;
+};
+
+// Compiles what `root` can read. Throws grammar_failure: so_unsatisfiable where root has no finite word, so_syntax for
+// a rule without definition and for a token id outside the vocabulary, so_too_complex, so_timeout.
+std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
+                                                        std::shared_ptr<const token_vocabulary> vocabulary);
+
+} // namespace troupe

@@ -1,0 +1,384 @@
+#include "runtime/grammar/frontier_store.hpp"
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint32_t most_rounds = UINT32_MAX - 1; // longer repetitions than any output count as endless
+
+std::uint64_t hash_of(std::span<const frontier_store::item> items) {
+  std::uint64_t h = items.size() * 0x9E3779B97F4A7C15u;
+  for (const frontier_store::item& i : items) {
+    h = (h ^ i.state) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ (h >> 32) ^ i.then) * 0xC4CEB9FE1A85EC53u;
+    h = (h ^ (h >> 29) ^ (std::uint64_t{i.low} << 32 | i.high)) * 0x9E3779B97F4A7C15u;
+  }
+  return h ^ (h >> 31);
+}
+
+} // namespace
+
+// Work space of grow(), kept so that growing allocates little.
+struct frontier_store::scratch {
+  // Set of visited items by generation: clearing costs nothing.
+  struct seen_set {
+    struct slot {
+      item key{};
+      std::uint32_t generation = 0;
+    };
+    std::vector<slot> slots = std::vector<slot>(64);
+    std::uint32_t generation = 0;
+    std::size_t count = 0;
+
+    void clear() {
+      ++generation;
+      count = 0;
+    }
+    bool insert(const item& i) {
+      if (2 * ++count > slots.size()) {
+        std::vector<slot> old(2 * slots.size());
+        old.swap(slots);
+        for (const slot& s : old)
+          if (s.generation == generation)
+            place(s.key);
+      }
+      return place(i);
+    }
+
+  private:
+    bool place(const item& i) {
+      for (std::size_t at = hash_of({&i, 1}) & (slots.size() - 1);; at = (at + 1) & (slots.size() - 1)) {
+        if (slots[at].generation != generation) {
+          slots[at] = {i, generation};
+          return true;
+        }
+        if (slots[at].key == i)
+          return false;
+      }
+    }
+  };
+
+  seen_set seen;
+  std::vector<item> todo;
+  std::vector<scan> scans;
+  bool can_end = false;
+  // Rules called from here, and behind what.
+  std::vector<std::uint32_t> called;       // by rank
+  std::vector<std::vector<item>> callers;  // by rule
+  std::vector<std::vector<item>> by_class; // targets
+  std::vector<item> joined;
+};
+
+frontier_store::frontier_store(std::shared_ptr<const rule_network> network, std::size_t max_items,
+                               std::size_t max_bytes)
+    : network_(std::move(network)), max_items_(max_items), max_bytes_(max_bytes), table_(256),
+      scratch_(std::make_unique<scratch>()) {
+  scratch_->callers.resize(network_->rules.size());
+  scratch_->by_class.resize(network_->byte_of_class.size());
+  std::vector<item> none, end{{text_end, dead_frontier, 0, 0}};
+  intern(none); // number 0
+  const frontier done = intern(end);
+  const rule_network::rule& root = network_->rules[network_->root];
+  std::vector<item> first{{root.start, done, 0, 0}};
+  if (root.can_be_empty) // a rule that has read nothing does not end by itself
+    first.push_back({text_end, dead_frontier, 0, 0});
+  start_ = intern(first);
+}
+
+frontier_store::~frontier_store() {
+  for (auto& chunk : chunks_)
+    delete[] chunk.load();
+}
+
+void* frontier_store::take(std::size_t bytes) {
+  bytes = (bytes + 15) & ~std::size_t{15};
+  if (bytes > left_) {
+    const std::size_t block = std::max<std::size_t>(bytes, blocks_.empty() ? 8192 : 65536);
+    blocks_.push_back(std::make_unique<std::byte[]>(block));
+    free_ = blocks_.back().get();
+    left_ = block;
+    bytes_.fetch_add(block, std::memory_order_relaxed);
+  }
+  void* p = free_;
+  free_ += bytes;
+  left_ -= bytes;
+  return p;
+}
+
+void* frontier_store::allocate(std::size_t bytes) {
+  const std::lock_guard hold(growing_);
+  return take(bytes);
+}
+
+frontier frontier_store::make(const item& only) {
+  const std::lock_guard hold(growing_);
+  std::vector<item> items;
+  add_item(items, only.state, only.then, only.low, only.high);
+  return intern(items);
+}
+
+// Sorts, joins neighbouring counts and finds or makes the number.
+frontier frontier_store::intern(std::vector<item>& items) {
+  std::sort(items.begin(), items.end());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (kept > 0) {
+      item& last = items[kept - 1];
+      if (last.state == items[i].state && last.then == items[i].then && items[i].low <= last.high + 1) {
+        last.high = std::max(last.high, items[i].high);
+        continue;
+      }
+    }
+    items[kept++] = items[i];
+  }
+  items.resize(kept);
+  if (items.size() > max_items_ || bytes() > max_bytes_) {
+    overflowed_.store(true, std::memory_order_relaxed);
+    return dead_frontier;
+  }
+  const std::uint64_t hash = hash_of(items);
+  std::size_t slot = hash & (table_.size() - 1);
+  for (; table_[slot] != 0; slot = (slot + 1) & (table_.size() - 1)) {
+    const std::uint32_t candidate = table_[slot] - 1;
+    if (hashes_[candidate] == hash) {
+      const auto known = at(candidate).items;
+      if (std::equal(known.begin(), known.end(), items.begin(), items.end()))
+        return candidate;
+    }
+  }
+  const auto number = static_cast<frontier>(hashes_.size());
+  const std::uint32_t place = number + first_chunk;
+  if (std::has_single_bit(place)) { // the first node of a chunk
+    const std::uint32_t chunk = std::bit_width(place / first_chunk) - 1u;
+    if (chunk >= most_chunks) {
+      overflowed_.store(true, std::memory_order_relaxed);
+      return dead_frontier;
+    }
+    chunks_[chunk].store(new node[place], std::memory_order_release);
+    bytes_.fetch_add(place * sizeof(node), std::memory_order_relaxed);
+  }
+  auto* copy = static_cast<item*>(take(items.size() * sizeof(item)));
+  std::copy(items.begin(), items.end(), copy);
+  at(number).items = {copy, items.size()};
+  hashes_.push_back(hash);
+  count_.store(hashes_.size(), std::memory_order_relaxed);
+  bytes_.fetch_add(16, std::memory_order_relaxed);
+  table_[slot] = number + 1;
+  if (2 * hashes_.size() > table_.size()) {
+    std::vector<std::uint32_t> larger(2 * table_.size());
+    for (std::uint32_t n = 0; n < hashes_.size(); ++n) {
+      std::size_t free_slot = hashes_[n] & (larger.size() - 1);
+      while (larger[free_slot] != 0)
+        free_slot = (free_slot + 1) & (larger.size() - 1);
+      larger[free_slot] = n + 1;
+    }
+    table_ = std::move(larger);
+  }
+  return number;
+}
+
+// Counts beyond the smallest number of rounds of an endless loop are all the same.
+void frontier_store::count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const {
+  const std::uint64_t most = l.max >= most_rounds ? std::min<std::uint64_t>(l.min, most_rounds) : l.max;
+  low = std::min(low, most);
+  high = std::min(high, most);
+}
+
+// A place behind a reading: the end of a rule stands for what follows its callers, a loop that is full for its exit.
+void frontier_store::add_item(std::vector<item>& to, std::uint32_t state, frontier then, std::uint64_t low,
+                              std::uint64_t high) const {
+  while (state != text_end) {
+    if (network_->is_end[state]) {
+      const auto callers = at(then).items;
+      to.insert(to.end(), callers.begin(), callers.end());
+      return;
+    }
+    const auto out = network_->edges_of(state);
+    if (out.size() != 1 || out[0].kind != rule_network::edge_kind::loop)
+      break;
+    const rule_network::loop& l = network_->loops[out[0].what];
+    if (l.max < most_rounds && low >= l.max) {
+      state = out[0].to;
+      low = high = 0;
+      continue;
+    }
+    count_loop(l, low, high);
+    break;
+  }
+  to.push_back({state, then, static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(high)});
+}
+
+void frontier_store::visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high) {
+  const item i{state, then, static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(high)};
+  if (scratch_->seen.insert(i))
+    scratch_->todo.push_back(i);
+}
+
+void frontier_store::call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low,
+                          std::uint64_t high) {
+  std::vector<item>& callers = scratch_->callers[rule];
+  if (callers.empty())
+    scratch_->called.push_back(rule);
+  add_item(callers, state, then, low, high);
+}
+
+// All states that can be reached from f without reading anything, in two phases. First those in rules that had begun
+// before: where such a rule ends, its callers go on. Then the rules that begin here, callers before callees, since what
+// follows a rule must be complete before its number is known; they cannot end without a reading, as the empty word of a
+// called rule is a step over the call.
+void frontier_store::close(frontier f) {
+  using edge_kind = rule_network::edge_kind;
+  scratch& s = *scratch_;
+  s.seen.clear();
+  s.scans.clear();
+  s.called.clear();
+  s.can_end = false;
+  const rule_network& net = *network_;
+  for (const item& i : at(f).items)
+    visit(i.state, i.then, i.low, i.high);
+  while (!s.todo.empty()) {
+    const item i = s.todo.back();
+    s.todo.pop_back();
+    if (i.state == text_end) {
+      s.can_end = true;
+      continue;
+    }
+    if (net.is_end[i.state]) {
+      for (const item& caller : at(i.then).items)
+        visit(caller.state, caller.then, caller.low, caller.high);
+      continue;
+    }
+    bool scans = false;
+    for (const rule_network::edge& e : net.edges_of(i.state)) {
+      switch (e.kind) {
+      case edge_kind::free:
+        visit(e.to, i.then, 0, 0);
+        break;
+      case edge_kind::bytes:
+      case edge_kind::tokens:
+        scans = true;
+        break;
+      case edge_kind::call:
+        call(e.what, e.to, i.then, 0, 0);
+        if (net.rules[e.what].can_be_empty)
+          visit(e.to, i.then, 0, 0);
+        break;
+      case edge_kind::loop: {
+        const rule_network::loop& l = net.loops[e.what];
+        if (i.high >= std::min<std::uint64_t>(l.min, most_rounds))
+          visit(e.to, i.then, 0, 0);
+        if (l.max >= most_rounds || i.low < l.max)
+          call(l.body, i.state, i.then, std::uint64_t{i.low} + 1, std::min(std::uint64_t{i.high} + 1, l.max));
+        break;
+      }
+      }
+    }
+    if (scans)
+      s.scans.push_back({i.state, i.then});
+  }
+  while (!s.called.empty()) {
+    const auto next = std::min_element(s.called.begin(), s.called.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return net.rules[a].rank < net.rules[b].rank;
+    });
+    const std::uint32_t rule = *next;
+    *next = s.called.back();
+    s.called.pop_back();
+    s.joined.swap(s.callers[rule]);
+    const frontier then = intern(s.joined);
+    s.joined.clear();
+    if (then == dead_frontier)
+      continue; // too many items
+    for (const std::uint32_t state : net.rules[rule].opening) {
+      bool scans = false;
+      for (const rule_network::edge& e : net.edges_of(state)) {
+        if (e.kind == edge_kind::bytes || e.kind == edge_kind::tokens)
+          scans = true;
+        else if (e.kind == edge_kind::call)
+          call(e.what, e.to, then, 0, 0);
+        else if (e.kind == edge_kind::loop)
+          call(net.loops[e.what].body, state, then, 1, 1);
+      }
+      if (scans)
+        s.scans.push_back({state, then});
+    }
+  }
+}
+
+const frontier_store::expansion& frontier_store::grow(frontier f) {
+  const std::lock_guard hold(growing_);
+  if (const expansion* known = at(f).grown.load(std::memory_order_acquire))
+    return *known;
+  close(f);
+  scratch& s = *scratch_;
+  const rule_network& net = *network_;
+  for (const scan& sc : s.scans)
+    for (const rule_network::edge& e : net.edges_of(sc.state))
+      if (e.kind == rule_network::edge_kind::bytes)
+        for (unsigned c = net.class_of[e.low]; c <= net.class_of[e.high]; ++c)
+          add_item(s.by_class[c], e.to, sc.then, 0, 0);
+  const std::size_t classes = s.by_class.size();
+  auto* next = static_cast<frontier*>(take(classes * sizeof(frontier)));
+  for (std::size_t c = 0; c < classes; ++c) {
+    next[c] = s.by_class[c].empty() ? dead_frontier : intern(s.by_class[c]);
+    s.by_class[c].clear();
+  }
+  auto* scans = static_cast<scan*>(take(s.scans.size() * sizeof(scan)));
+  std::copy(s.scans.begin(), s.scans.end(), scans);
+  auto* made = new (take(sizeof(expansion))) expansion{next, {scans, s.scans.size()}, s.can_end};
+  at(f).grown.store(made, std::memory_order_release);
+  return *made;
+}
+
+frontier frontier_store::read_token(frontier f, std::int32_t id, std::string_view text) {
+  const frontier as_text = text.empty() ? dead_frontier : read(f, text);
+  if (!network_->has_token_edges)
+    return as_text;
+  const expansion& here = expand(f);
+  std::vector<item> items;
+  const std::lock_guard hold(growing_);
+  for (const scan& s : here.scans)
+    for (const rule_network::edge& e : network_->edges_of(s.state)) {
+      if (e.kind != rule_network::edge_kind::tokens)
+        continue;
+      const rule_network::token_list& list = network_->token_lists[e.what];
+      const bool listed = std::binary_search(list.ids.begin(), list.ids.end(), id);
+      if (list.except ? !listed && !text.empty() : listed)
+        add_item(items, e.to, s.then, 0, 0);
+    }
+  if (items.empty())
+    return as_text;
+  const auto also = at(as_text).items;
+  items.insert(items.end(), also.begin(), also.end());
+  return intern(items);
+}
+
+frontier frontier_store::copy_to(frontier_store& other, frontier f) const {
+  // Continuations first; they form no circles, and none is deeper than the text is long.
+  std::unordered_map<frontier, frontier> done{{dead_frontier, dead_frontier}};
+  std::vector<frontier> todo{f};
+  while (!todo.empty()) {
+    const frontier now = todo.back();
+    bool ready = true;
+    for (const item& i : at(now).items)
+      if (!done.contains(i.then)) {
+        todo.push_back(i.then);
+        ready = false;
+      }
+    if (!ready)
+      continue;
+    todo.pop_back();
+    if (done.contains(now))
+      continue;
+    std::vector<item> items(at(now).items.begin(), at(now).items.end());
+    for (item& i : items)
+      i.then = done[i.then];
+    const std::lock_guard hold(other.growing_);
+    done.emplace(now, other.intern(items));
+  }
+  return done[f];
+}
+
+} // namespace troupe

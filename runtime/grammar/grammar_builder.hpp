@@ -1,0 +1,141 @@
+// The internal form of a constraint: expressions over bytes, rules and tokens, built bottom-up by the front ends and
+// compiled to a rule network (structured_output.md §8.1). Languages are plain sets of byte strings, without priorities
+// or maximal munch; any context-free grammar is allowed, left recursion, ambiguity and empty words included.
+#pragma once
+#include "runtime/grammar/char_automaton.hpp"
+#include "runtime/grammar/compile_budget.hpp"
+#include <bitset>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+inline constexpr std::uint64_t unbounded = std::numeric_limits<std::uint64_t>::max();
+
+using byte_set = std::bitset<256>;
+
+// A handle of one builder. Expressions form a graph: using one in many places is free to write down, yet each use is
+// compiled anew, so what is large and used often belongs in a rule.
+struct grammar_expr {
+  std::uint32_t index = 0;
+  friend auto operator<=>(const grammar_expr&, const grammar_expr&) = default;
+};
+struct grammar_rule {
+  std::uint32_t index = 0;
+  friend auto operator<=>(const grammar_rule&, const grammar_rule&) = default;
+};
+
+// How a language over code points is spelled in bytes.
+enum class text_form {
+  utf8,        // as it is
+  json_string, // as the inside of a JSON string, in every legal spelling: "\u0041" for "A", a pair for an astral one
+};
+
+// An automaton whose edges read expressions: any order, counting and optional parts without a tree of alternatives.
+// Sizes count: states and edges are compiled once each.
+struct grammar_graph {
+  struct edge {
+    std::uint32_t from, to;
+    grammar_expr reads; // grammar_builder::empty() makes it free
+  };
+  std::uint32_t states = 1; // state 0 is the start
+  std::vector<edge> edges;
+  std::vector<std::uint32_t> accepting;
+
+  std::uint32_t add_state() { return states++; }
+  void add_edge(std::uint32_t from, std::uint32_t to, grammar_expr reads) { edges.push_back({from, to, reads}); }
+};
+
+class grammar_builder {
+public:
+  explicit grammar_builder(compile_budget& budget);
+
+  grammar_expr empty() const { return {0}; } // the empty word
+  grammar_expr never() const { return {1}; } // no word at all: an unsatisfiable part
+  grammar_expr literal(std::string_view bytes);
+  grammar_expr bytes(const byte_set& one_of);
+  grammar_expr chars(const char_set& one_of, text_form form = text_form::utf8);
+  grammar_expr text(std::u32string_view chars, text_form form); // one text, in every spelling
+  grammar_expr sequence(std::span<const grammar_expr> parts);
+  grammar_expr alternatives(std::span<const grammar_expr> parts);
+  grammar_expr sequence(std::initializer_list<grammar_expr> parts) { return sequence({parts.begin(), parts.size()}); }
+  grammar_expr alternatives(std::initializer_list<grammar_expr> parts) {
+    return alternatives({parts.begin(), parts.size()});
+  }
+  // min > max is never(). Counted, not unrolled: {1,100000} costs as much as {1,2}.
+  grammar_expr repeat(grammar_expr part, std::uint64_t min, std::uint64_t max = unbounded);
+  grammar_expr optional(grammar_expr part) { return repeat(part, 0, 1); }
+
+  // Rules may be used before they are defined and may use each other without restriction. A rule without a definition
+  // fails the compilation. Names stand in messages only.
+  grammar_rule declare(std::string name);
+  void define(grammar_rule rule, grammar_expr body);
+  grammar_expr call(grammar_rule rule);
+  grammar_rule define(std::string name, grammar_expr body); // both in one
+
+  grammar_expr regular(const char_dfa& language, text_form form = text_form::utf8);
+  grammar_expr graph(const grammar_graph& graph);
+
+  // Exactly one token, by id, whatever its text (special ones too); ids sorted. With `except` every text token that is
+  // not among them. Used by EBNF only.
+  grammar_expr tokens(std::vector<std::int32_t> ids, bool except = false);
+
+  // Pieces of JSON text that are best shared: the same words as one would build by hand, and with ready-made masks.
+  grammar_expr json_char(); // one character in every spelling
+  grammar_expr json_string(std::uint64_t min_length, std::uint64_t max_length = unbounded); // with its quotes
+  grammar_expr json_string(const char_dfa& decoded);                                        // with its quotes
+
+  compile_budget& budget() const { return budget_; }
+
+  // For the compiler.
+  enum class kind : std::uint8_t { empty, never, bytes, sequence, alternatives, repeat, call, graph, tokens };
+  struct node {
+    kind what;
+    bool except = false; // tokens
+    std::uint32_t first = 0,
+                  count = 0; // bytes: index of a set; lists: children; call: rule; repeat: child; graph, tokens: index
+    std::uint64_t min = 0, max = 0; // repeat
+    std::size_t size = 0;           // states that it takes, about; calls count one
+    bool finite = false;            // a finite language without calls and tokens
+  };
+  const node& at(grammar_expr e) const { return nodes_[e.index]; }
+  std::span<const grammar_expr> children(const node& n) const { return {children_.data() + n.first, n.count}; }
+  const byte_set& set(const node& n) const { return sets_[n.first]; }
+  const grammar_graph& graph_of(const node& n) const { return graphs_[n.first]; }
+  const std::vector<std::int32_t>& tokens_of(const node& n) const { return token_lists_[n.first]; }
+  std::size_t rules() const { return rules_.size(); }
+  const std::string& name_of(grammar_rule r) const { return rules_[r.index].name; }
+  bool defined(grammar_rule r) const { return rules_[r.index].defined; }
+  grammar_expr body_of(grammar_rule r) const { return rules_[r.index].body; }
+
+private:
+  struct rule {
+    std::string name;
+    grammar_expr body;
+    bool defined = false;
+  };
+  grammar_expr add(node n);
+  grammar_expr list(kind what, const std::vector<grammar_expr>& parts);
+  grammar_expr byte_range(unsigned low, unsigned high);
+  grammar_expr utf8_chars(const char_set& one_of);
+  grammar_expr json_chars(const char_set& one_of);
+  grammar_expr hex_range(unsigned low, unsigned high, int digits);
+
+  compile_budget& budget_;
+  std::vector<node> nodes_;
+  std::vector<grammar_expr> children_;
+  std::vector<byte_set> sets_;
+  std::vector<grammar_graph> graphs_;
+  std::vector<std::vector<std::int32_t>> token_lists_;
+  std::vector<rule> rules_;
+  using set_key = std::pair<text_form, std::vector<std::pair<char32_t, char32_t>>>;
+  std::map<set_key, grammar_expr> chars_; // made before
+};
+
+} // namespace troupe

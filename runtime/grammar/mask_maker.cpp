@@ -1,0 +1,278 @@
+#include "runtime/grammar/mask_maker.hpp"
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+using edge_kind = rule_network::edge_kind;
+
+constexpr std::size_t cheap_walk = 48;     // nodes; masks made with fewer are not kept
+constexpr std::uint32_t listed_ids = 1024; // kept as a list up to so many
+
+} // namespace
+
+mask_maker::mask_maker(std::shared_ptr<const rule_network> network, std::shared_ptr<const token_vocabulary> vocabulary,
+                       std::size_t max_items, std::size_t max_bytes)
+    : vocabulary_(std::move(vocabulary)), store_(network, max_items, max_bytes), tables_(network->round_dfas.size()),
+      known_tables_(network->round_dfas.size()) {}
+
+const loop_table* mask_maker::table(std::int32_t index) {
+  const auto i = static_cast<std::size_t>(index);
+  if (const loop_table* known = known_tables_[i].load(std::memory_order_acquire))
+    return known;
+  const std::lock_guard hold(tables_lock_);
+  tables_[i] = vocabulary_->table_of(store_.network().round_dfas[i]);
+  known_tables_[i].store(tables_[i].get(), std::memory_order_release);
+  return tables_[i].get();
+}
+
+void mask_maker::fill(frontier f, std::uint32_t* row) {
+  const std::size_t row_bytes = vocabulary_->words() * 4;
+  if (const void* known = store_.attached(f).load(std::memory_order_acquire)) {
+    const auto& cached = *static_cast<const cached_mask*>(known);
+    if (cached.base != nullptr)
+      std::memcpy(row, cached.base, row_bytes);
+    else
+      std::memset(row, 0, row_bytes);
+    for (std::uint32_t i = 0; i < cached.added; ++i)
+      set_bit(row, cached.ids[i]);
+    return;
+  }
+  std::size_t work = 0;
+  const std::uint32_t* base = nullptr;
+  if (const auto loop = loop_at(f)) {
+    base = loop->table->inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+    work = fill_loop(*loop, f, row);
+  } else if (const frontier usual = usual_target(f); usual != dead_frontier) {
+    fill(usual, row);
+    clear_bit(row, vocabulary_->end_token());
+    work = cheap_walk + walk_differences(f, usual, row);
+  } else {
+    std::memset(row, 0, row_bytes);
+    work = walk(f, 0, vocabulary_->trie().size(), row);
+  }
+  add_special_bits(f, row);
+  if (work > cheap_walk)
+    keep(f, base, row);
+}
+
+// Keeps a finished row: as a list of ids if it is short, as few ids over a row that is kept anyway, or whole.
+void mask_maker::keep(frontier f, const std::uint32_t* base, const std::uint32_t* row) {
+  const std::size_t words = vocabulary_->words();
+  std::size_t count = 0;
+  for (std::size_t w = 0; w < words; ++w)
+    count += static_cast<std::size_t>(std::popcount(row[w] & ~(base != nullptr ? base[w] : 0)));
+  if (count > listed_ids) {
+    auto* copy = static_cast<std::uint32_t*>(store_.allocate(words * 4));
+    std::memcpy(copy, row, words * 4);
+    base = copy;
+    count = 0;
+  }
+  auto* ids = static_cast<std::int32_t*>(store_.allocate(count * 4));
+  if (count > 0) {
+    std::int32_t* to = ids;
+    for (std::size_t w = 0; w < words; ++w)
+      for (std::uint32_t bits = row[w] & ~(base != nullptr ? base[w] : 0); bits != 0; bits &= bits - 1)
+        *to++ = static_cast<std::int32_t>(32 * w) + std::countr_zero(bits);
+  }
+  auto* cached = new (store_.allocate(sizeof(cached_mask))) cached_mask{base, static_cast<std::uint32_t>(count), ids};
+  store_.attached(f).store(cached, std::memory_order_release); // if two threads make one, both are right
+}
+
+std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
+  const auto items = store_.items(f);
+  if (items.size() != 1 || items[0].state == frontier_store::text_end)
+    return std::nullopt;
+  const rule_network& net = store_.network();
+  for (const rule_network::edge& e : net.edges_of(items[0].state)) {
+    if (e.kind == edge_kind::loop && net.loops[e.what].table >= 0)
+      return counted_loop_at(items[0], e, f);
+    if (e.kind == edge_kind::call && e.to == items[0].state && net.rules[e.what].table >= 0 &&
+        returns_to(f, net.round_dfas[static_cast<std::size_t>(net.rules[e.what].table)]))
+      return loop_place{table(net.rules[e.what].table), 0, 0, unbounded, f};
+  }
+  return std::nullopt;
+}
+
+// A counted loop whose rounds cannot be mistaken for what follows it: no byte begins both.
+std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier_store::item& here,
+                                                                  const rule_network::edge& e, frontier f) {
+  const rule_network& net = store_.network();
+  const rule_network::loop& l = net.loops[e.what];
+  if (here.low != here.high)
+    return std::nullopt;
+  const frontier next_round = store_.make({here.state, here.then, here.low + 1, here.high + 1});
+  const byte_set rounds = net.round_dfas[static_cast<std::size_t>(l.table)].first_bytes();
+  for (const frontier_store::scan& s : store_.expand(f).scans) {
+    if (s.then == next_round)
+      continue;
+    for (const rule_network::edge& b : net.edges_of(s.state))
+      if (b.kind == edge_kind::bytes)
+        for (unsigned byte = b.low; byte <= b.high; ++byte)
+          if (rounds[byte])
+            return std::nullopt;
+  }
+  return loop_place{table(l.table), here.low, l.min, l.max, store_.make({e.to, here.then, 0, 0})};
+}
+
+// Whether every word of the code leads from f back to f.
+bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
+  std::vector<std::pair<std::uint32_t, frontier>> todo{{0, f}}, seen;
+  const rule_network& net = store_.network();
+  while (!todo.empty()) {
+    const auto at = todo.back();
+    todo.pop_back();
+    if (std::find(seen.begin(), seen.end(), at) != seen.end())
+      continue;
+    seen.push_back(at);
+    if (seen.size() > 4 * round.states.size())
+      return false;
+    for (const byte_dfa::edge& e : round.states[at.first].out)
+      for (unsigned byte = e.low; byte <= e.high; ++byte) {
+        if (byte > e.low && net.class_of[byte] == net.class_of[byte - 1])
+          continue;
+        const frontier to = store_.step(at.second, static_cast<unsigned char>(byte));
+        if (round.states[e.target].accepting ? to != f : to == dead_frontier)
+          return false;
+        if (!round.states[e.target].accepting)
+          todo.emplace_back(e.target, to);
+      }
+  }
+  return true;
+}
+
+// Where most bytes lead to one and the same loop, for instance from the beginning of a key that must differ from a few
+// others: the loop's mask is then a good first guess.
+frontier mask_maker::usual_target(frontier f) {
+  const rule_network& net = store_.network();
+  if (net.has_token_edges) // the guess would bring bits of its own
+    return dead_frontier;
+  const frontier* next = store_.expand(f).next;
+  frontier best = dead_frontier;
+  int votes = 0; // the majority, if there is one, survives pairwise cancelling
+  for (unsigned b = 0x20; b < 0x7F; ++b) {
+    const frontier to = next[net.class_of[b]];
+    if (votes == 0)
+      best = to;
+    votes += to == best ? 1 : -1;
+  }
+  return best != dead_frontier && best != f && votes > 0 && loop_at(best) ? best : dead_frontier;
+}
+
+std::size_t mask_maker::fill_loop(const loop_place& loop, frontier f, std::uint32_t* row) {
+  const loop_table& table = *loop.table;
+  const std::uint64_t room = loop.max == unbounded ? unbounded : loop.max - loop.done;
+  std::memcpy(row, table.inside(room), vocabulary_->words() * 4);
+  std::size_t work = 0;
+  for (const loop_table::early_exit& e : table.early_exits()) {
+    const frontier from = store_.read(f, e.before);
+    if (from != dead_frontier)
+      work += walk(from, e.node, vocabulary_->trie().end(e.node), row);
+  }
+  const token_trie& rests = table.rests();
+  std::array<const frontier*, most_token_bytes + 1> next;
+  next[0] = store_.expand(loop.exit).next;
+  const auto& class_of = store_.network().class_of;
+  for (std::uint32_t node = 0; node < rests.size();) {
+    ++work;
+    const std::uint32_t depth = rests.depth(node);
+    const frontier to = next[depth - 1][class_of[rests.byte(node)]];
+    if (to == dead_frontier) {
+      node = rests.end(node);
+      continue;
+    }
+    for (std::uint32_t i = rests.first_id(node); i < rests.last_id(node); ++i) {
+      const loop_table::late_exit& late = table.late()[static_cast<std::size_t>(rests.ids()[i])];
+      if (late.rounds <= room && loop.done + late.rounds >= loop.min)
+        set_bit(row, late.id);
+    }
+    if (rests.end(node) > node + 1)
+      next[depth] = store_.expand(to).next;
+    ++node;
+  }
+  return work;
+}
+
+// Sets the bits of the tokens that end in nodes [node, end), a whole subtree or all; `from` is where the parent is.
+std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row) {
+  const token_trie& trie = vocabulary_->trie();
+  std::array<const frontier*, most_token_bytes + 1> next;
+  if (node == end)
+    return 0;
+  next[trie.depth(node) - 1] = store_.expand(from).next;
+  const auto& class_of = store_.network().class_of;
+  std::size_t work = 0;
+  while (node < end) {
+    ++work;
+    const std::uint32_t depth = trie.depth(node);
+    const frontier to = next[depth - 1][class_of[trie.byte(node)]];
+    if (to == dead_frontier) {
+      node = trie.end(node);
+      continue;
+    }
+    for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
+      set_bit(row, trie.ids()[i]);
+    if (trie.end(node) > node + 1)
+      next[depth] = store_.expand(to).next;
+    ++node;
+  }
+  return work;
+}
+
+// `row` holds the mask of `base`; makes it that of f by visiting what the two do not read alike.
+std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_t* row) {
+  const token_trie& trie = vocabulary_->trie();
+  std::array<std::pair<const frontier*, const frontier*>, most_token_bytes + 1> next;
+  next[0] = {store_.expand(f).next, store_.expand(base).next};
+  const auto& class_of = store_.network().class_of;
+  std::size_t work = 0;
+  for (std::uint32_t node = 0; node < trie.size();) {
+    ++work;
+    const std::uint32_t depth = trie.depth(node);
+    const std::uint8_t c = class_of[trie.byte(node)];
+    const frontier to = next[depth - 1].first[c], guessed = next[depth - 1].second[c];
+    if (to == guessed) {
+      node = trie.end(node);
+      continue;
+    }
+    if (to == dead_frontier) {
+      for (std::uint32_t i = trie.first_id(node); i < trie.first_id(trie.end(node)); ++i)
+        clear_bit(row, trie.ids()[i]);
+      node = trie.end(node);
+      continue;
+    }
+    for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
+      set_bit(row, trie.ids()[i]);
+    if (trie.end(node) > node + 1)
+      next[depth] = {store_.expand(to).next, store_.expand(guessed).next};
+    ++node;
+  }
+  return work;
+}
+
+void mask_maker::add_special_bits(frontier f, std::uint32_t* row) {
+  const frontier_store::expansion& here = store_.expand(f);
+  const rule_network& net = store_.network();
+  if (net.has_token_edges)
+    for (const frontier_store::scan& s : here.scans)
+      for (const rule_network::edge& e : net.edges_of(s.state)) {
+        if (e.kind != edge_kind::tokens)
+          continue;
+        const rule_network::token_list& list = net.token_lists[e.what];
+        if (!list.except) {
+          for (const std::int32_t id : list.ids)
+            set_bit(row, id);
+          continue;
+        }
+        for (const std::int32_t id : vocabulary_->trie().ids())
+          if (!std::binary_search(list.ids.begin(), list.ids.end(), id))
+            set_bit(row, id);
+      }
+  if (here.can_end)
+    set_bit(row, vocabulary_->end_token());
+}
+
+} // namespace troupe

@@ -1,0 +1,58 @@
+// Which tokens can come next, for the frontiers of one grammar (structured_output.md §5, §8.3). Shared by threads.
+#pragma once
+#include "runtime/grammar/frontier_store.hpp"
+#include "runtime/grammar/loop_table.hpp"
+#include "runtime/grammar/token_vocabulary.hpp"
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+class mask_maker {
+public:
+  mask_maker(std::shared_ptr<const rule_network> network, std::shared_ptr<const token_vocabulary> vocabulary,
+             std::size_t max_items, std::size_t max_bytes);
+
+  frontier_store& store() { return store_; }
+  frontier accept(frontier f, std::int32_t id) { return store_.read_token(f, id, vocabulary_->text(id)); }
+  bool can_end(frontier f) { return store_.expand(f).can_end; }
+
+  // Sets bit i of `row` (of vocabulary words) if token i can be accepted, or is the end token and the text can end
+  // here, and clears all others.
+  void fill(frontier f, std::uint32_t* row);
+
+private:
+  // A frontier that reads words of one prefix code over and over.
+  struct loop_place {
+    const loop_table* table;
+    std::uint64_t done = 0, min = 0, max = unbounded; // rounds
+    frontier exit;                                    // what a token reads that leaves the loop behind whole rounds
+  };
+  struct cached_mask {
+    const std::uint32_t* base; // a whole row, or none: all bits 0
+    std::uint32_t added;       // so many ids follow, whose bits are set besides
+    const std::int32_t* ids;
+  };
+
+  std::optional<loop_place> loop_at(frontier f);
+  std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e, frontier f);
+  bool returns_to(frontier f, const byte_dfa& round);
+  const loop_table* table(std::int32_t index);
+  frontier usual_target(frontier f);
+
+  std::size_t fill_loop(const loop_place& loop, frontier f, std::uint32_t* row);
+  std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row);
+  std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row);
+  void add_special_bits(frontier f, std::uint32_t* row);
+  void keep(frontier f, const std::uint32_t* base, const std::uint32_t* row);
+
+  std::shared_ptr<const token_vocabulary> vocabulary_;
+  frontier_store store_;
+  std::vector<std::shared_ptr<const loop_table>> tables_; // by index of the network's round_dfas
+  std::vector<std::atomic<const loop_table*>> known_tables_;
+  std::mutex tables_lock_;
+};
+
+} // namespace troupe

@@ -1,0 +1,417 @@
+#include "runtime/grammar/rule_network.hpp"
+#include "runtime/grammar/left_recursion.hpp"
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+using kind = grammar_builder::kind;
+using edge_kind = rule_network::edge_kind;
+
+constexpr std::size_t unrolled_states = 256; // up to here a repetition is written out
+constexpr std::size_t round_states = 2'000;  // of an expression that is made deterministic
+constexpr std::size_t wide_bytes = 20;       // loops over so many bytes get tables
+constexpr std::size_t inlined_size = 8;      // of rules that are copied instead of called
+
+// Edges of all rules, in the order in which they are found.
+class network_maker {
+public:
+  network_maker(const grammar_builder& builder, compile_budget& budget) : builder_(builder), budget_(budget) {}
+
+  rule_network make(grammar_rule root) {
+    net_.root = rule_of(root);
+    while (done_ < todo_.size()) {
+      const pending p = todo_[done_++];
+      first_state_ = states_;
+      const std::uint32_t start = add_state(), end = add_state();
+      net_.rules[p.rule].start = start;
+      net_.rules[p.rule].end = end;
+      if (p.dfa >= 0)
+        read_dfa(dfas_[static_cast<std::size_t>(p.dfa)], start, end);
+      else
+        read(p.body, start, end);
+    }
+    index_edges(net_, states_);
+    return std::move(net_);
+  }
+
+private:
+  struct pending {
+    std::uint32_t rule;
+    grammar_expr body;
+    std::int32_t dfa; // index of dfas_, or -1: made of body
+  };
+  struct round {
+    std::uint32_t rule;
+    std::int32_t table; // -1: no prefix code or too narrow
+  };
+
+  std::uint32_t add_state() {
+    budget_.states(1);
+    budget_.memory(2 * sizeof(rule_network::edge) + 16);
+    if (states_ - first_state_ > budget_.limits().states_per_rule)
+      fail_compile("so_too_complex", "a rule of the constraint needs more than " +
+                                         std::to_string(budget_.limits().states_per_rule) +
+                                         " automaton states; make its repetitions and alternatives smaller");
+    return states_++;
+  }
+
+  void add(rule_network::edge e) {
+    budget_.work();
+    net_.edges.push_back(e);
+  }
+  void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
+
+  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa) {
+    const auto index = static_cast<std::uint32_t>(net_.rules.size());
+    net_.rules.emplace_back().name = std::move(name);
+    if (dfa >= 0) {
+      const byte_dfa& small = dfas_[static_cast<std::size_t>(dfa)];
+      if (small.is_prefix_code() && small.first_bytes().count() >= wide_bytes) {
+        net_.rules.back().table = static_cast<std::int32_t>(net_.round_dfas.size());
+        net_.round_dfas.push_back(small);
+      }
+    }
+    todo_.push_back({index, body, dfa});
+    return index;
+  }
+
+  std::uint32_t rule_of(grammar_rule r) {
+    if (const auto found = rule_index_.find(r.index); found != rule_index_.end())
+      return found->second;
+    if (!builder_.defined(r))
+      fail_compile("so_syntax", "rule \"" + builder_.name_of(r) + "\" is used but not defined; define it");
+    // finite rules, such as the characters of JSON strings, are followed by one state at a time where they are small
+    std::int32_t dfa = -1;
+    if (std::optional<byte_dfa> made = finite_dfa(builder_, builder_.body_of(r), round_states, budget_)) {
+      dfa = static_cast<std::int32_t>(dfas_.size());
+      dfas_.push_back(std::move(*made));
+    }
+    const std::uint32_t index = new_rule(builder_.name_of(r), builder_.body_of(r), dfa);
+    rule_index_.emplace(r.index, index);
+    return index;
+  }
+
+  round round_of(grammar_expr body) {
+    if (const auto found = rounds_.find(body.index); found != rounds_.end())
+      return found->second;
+    round made{0, -1};
+    const grammar_builder::node& n = builder_.at(body);
+    if (n.what == kind::call) {
+      made.rule = rule_of({n.first});
+    } else {
+      std::int32_t dfa = -1;
+      if (std::optional<byte_dfa> small = finite_dfa(builder_, body, round_states, budget_)) {
+        dfa = static_cast<std::int32_t>(dfas_.size());
+        dfas_.push_back(std::move(*small));
+      }
+      made.rule = new_rule("round", body, dfa);
+    }
+    made.table = net_.rules[made.rule].table;
+    rounds_.emplace(body.index, made);
+    return made;
+  }
+
+  void read_dfa(const byte_dfa& dfa, std::uint32_t start, std::uint32_t end) {
+    // A state that accepts and has no edges is the end itself.
+    std::vector<std::uint32_t> to(dfa.states.size());
+    for (std::size_t s = 0; s < dfa.states.size(); ++s)
+      to[s] = s == 0 ? start : dfa.states[s].accepting && dfa.states[s].out.empty() ? end : add_state();
+    for (std::size_t s = 0; s < dfa.states.size(); ++s) {
+      if (dfa.states[s].accepting && to[s] != end)
+        free(to[s], end);
+      for (const byte_dfa::edge& e : dfa.states[s].out)
+        add({to[s], to[e.target], 0, e.low, e.high, edge_kind::bytes});
+    }
+  }
+
+  // Adds the ways from `from` to `to` that read a word of e.
+  void read(grammar_expr e, std::uint32_t from, std::uint32_t to) {
+    const grammar_builder::node& n = builder_.at(e);
+    switch (n.what) {
+    case kind::empty:
+      return free(from, to);
+    case kind::never:
+      return;
+    case kind::bytes:
+      return read_bytes(builder_.set(n), from, to);
+    case kind::sequence: {
+      const auto parts = builder_.children(n);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::uint32_t next = i + 1 == parts.size() ? to : add_state();
+        read(parts[i], from, next);
+        from = next;
+      }
+      return;
+    }
+    case kind::alternatives:
+      for (const grammar_expr part : builder_.children(n))
+        read(part, from, to);
+      return;
+    case kind::repeat:
+      return read_repeat(n, from, to);
+    case kind::call: {
+      const grammar_rule r{n.first};
+      if (builder_.defined(r)) {
+        const grammar_builder::node& body = builder_.at(builder_.body_of(r));
+        if (body.finite && body.size <= inlined_size)
+          return read(builder_.body_of(r), from, to);
+      }
+      return add({from, to, rule_of(r), 0, 0, edge_kind::call});
+    }
+    case kind::graph: {
+      const grammar_graph& g = builder_.graph_of(n);
+      std::vector<std::uint32_t> state(g.states);
+      for (std::uint32_t& s : state)
+        s = add_state();
+      free(from, state[0]);
+      for (const grammar_graph::edge& edge : g.edges)
+        read(edge.reads, state[edge.from], state[edge.to]);
+      for (const std::uint32_t a : g.accepting)
+        free(state[a], to);
+      return;
+    }
+    case kind::tokens:
+      add({from, to, static_cast<std::uint32_t>(net_.token_lists.size()), 0, 0, edge_kind::tokens});
+      net_.token_lists.push_back({builder_.tokens_of(n), n.except});
+      net_.has_token_edges = true;
+      return;
+    }
+  }
+
+  void read_bytes(const byte_set& set, std::uint32_t from, std::uint32_t to) {
+    for (unsigned b = 0; b < 256; ++b) {
+      if (!set[b])
+        continue;
+      const unsigned low = b;
+      while (b < 255 && set[b + 1])
+        ++b;
+      add({from, to, 0, static_cast<unsigned char>(low), static_cast<unsigned char>(b), edge_kind::bytes});
+    }
+  }
+
+  void read_repeat(const grammar_builder::node& n, std::uint32_t from, std::uint32_t to) {
+    const grammar_expr part{n.first};
+    if (n.min == 0 && n.max == 1) {
+      // over a state of its own: `from` can be the middle of an outer repetition
+      read(part, from, to);
+      return free(from, to);
+    }
+    const round r = round_of(part);
+    const std::size_t size = builder_.at(part).size + 1;
+    const std::uint64_t copies = n.max == unbounded ? n.min : n.max;
+    if (r.table < 0 && copies <= unrolled_states / size) {
+      for (std::uint64_t i = 0; i < copies; ++i) {
+        if (i >= n.min)
+          free(from, to);
+        const std::uint32_t next = i + 1 == copies && n.max != unbounded ? to : add_state();
+        read(part, from, next);
+        from = next;
+      }
+      if (n.max == unbounded) {
+        const std::uint32_t again = add_state();
+        free(from, again);
+        read(part, again, again);
+        free(again, to);
+      }
+      return;
+    }
+    const std::uint32_t counting = add_state();
+    free(from, counting);
+    add({counting, to, static_cast<std::uint32_t>(net_.loops.size()), 0, 0, edge_kind::loop});
+    net_.loops.push_back({r.rule, n.min, n.max, r.table});
+  }
+
+  const grammar_builder& builder_;
+  compile_budget& budget_;
+  rule_network net_;
+  std::uint32_t states_ = 0, first_state_ = 0;
+  std::vector<pending> todo_;
+  std::size_t done_ = 0;
+  std::vector<byte_dfa> dfas_;
+  std::map<std::uint32_t, std::uint32_t> rule_index_; // of the builder's to those of the network
+  std::map<std::uint32_t, round> rounds_;             // by expression
+};
+
+// Rules that can be empty, and the states at which each rule can stand without having read anything.
+void find_openings(rule_network& net) {
+  std::vector<std::uint32_t> rule_at(net.states()), todo;
+  std::vector<std::uint8_t> reached(net.states());
+  std::vector<std::vector<std::uint32_t>> waiting(net.rules.size()); // edges behind a rule that may prove to be empty
+  for (rule_network::rule& r : net.rules) {
+    r.opening.clear();
+    r.can_be_empty = false;
+  }
+  const auto reach = [&](std::uint32_t state, std::uint32_t rule) {
+    if (reached[state])
+      return;
+    reached[state] = 1;
+    rule_at[state] = rule;
+    todo.push_back(state);
+  };
+  for (std::uint32_t r = 0; r < net.rules.size(); ++r)
+    reach(net.rules[r].start, r);
+  while (!todo.empty()) {
+    const std::uint32_t s = todo.back(), rule = rule_at[s];
+    todo.pop_back();
+    net.rules[rule].opening.push_back(s);
+    if (s == net.rules[rule].end) {
+      net.rules[rule].can_be_empty = true;
+      for (const std::uint32_t e : waiting[rule])
+        reach(net.edges[e].to, rule_at[net.edges[e].from]);
+      waiting[rule].clear();
+    }
+    for (std::uint32_t i = net.first[s]; i < net.first[s + 1]; ++i) {
+      const rule_network::edge& e = net.edges[i];
+      if (e.kind == edge_kind::free || (e.kind == edge_kind::loop && net.loops[e.what].min == 0))
+        reach(e.to, rule);
+      else if (e.kind == edge_kind::call || e.kind == edge_kind::loop) {
+        const std::uint32_t called = e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
+        if (net.rules[called].can_be_empty)
+          reach(e.to, rule);
+        else
+          waiting[called].push_back(i);
+      }
+    }
+  }
+  for (rule_network::loop& l : net.loops)
+    if (net.rules[l.body].can_be_empty)
+      l.min = 0;
+}
+
+// Keeps the edges that lie on a way to the end of their rule and whose own rule has words.
+void drop_dead_edges(rule_network& net, compile_budget& budget) {
+  std::vector<std::uint32_t> into(net.edges.size()), into_first(net.states() + 1), todo;
+  for (const rule_network::edge& e : net.edges)
+    ++into_first[e.to + 1];
+  for (std::size_t s = 0; s < net.states(); ++s)
+    into_first[s + 1] += into_first[s];
+  std::vector<std::uint32_t> at(into_first.begin(), into_first.end() - 1);
+  for (std::uint32_t i = 0; i < net.edges.size(); ++i)
+    into[at[net.edges[i].to]++] = i;
+  std::vector<std::int32_t> rule_starting(net.states(), -1);
+  std::vector<std::uint8_t> live(net.states());
+  std::vector<std::uint8_t> has_words(net.rules.size());
+  std::vector<std::vector<std::uint32_t>> waiting(net.rules.size()); // states before a call
+  const auto enliven = [&](std::uint32_t s) {
+    if (!live[s]) {
+      live[s] = 1;
+      todo.push_back(s);
+    }
+  };
+  for (std::uint32_t r = 0; r < net.rules.size(); ++r)
+    rule_starting[net.rules[r].start] = static_cast<std::int32_t>(r);
+  for (const rule_network::rule& r : net.rules)
+    enliven(r.end);
+  while (!todo.empty()) {
+    const std::uint32_t s = todo.back();
+    todo.pop_back();
+    budget.work();
+    if (const std::int32_t r = rule_starting[s]; r >= 0) {
+      has_words[static_cast<std::size_t>(r)] = 1;
+      for (const std::uint32_t w : waiting[static_cast<std::size_t>(r)])
+        enliven(w);
+    }
+    for (std::uint32_t i = into_first[s]; i < into_first[s + 1]; ++i) {
+      const rule_network::edge& e = net.edges[into[i]];
+      const bool calls = e.kind == edge_kind::call || (e.kind == edge_kind::loop && net.loops[e.what].min > 0);
+      const std::uint32_t called = !calls ? 0 : e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
+      if (!calls || has_words[called])
+        enliven(e.from);
+      else
+        waiting[called].push_back(e.from);
+    }
+  }
+  if (!has_words[net.root])
+    fail_compile("so_unsatisfiable",
+                 "no text satisfies the constraint: \"" + net.rules[net.root].name + "\" has no finite derivation");
+  std::erase_if(net.edges, [&](rule_network::edge& e) {
+    if (e.kind == edge_kind::loop && !has_words[net.loops[e.what].body] && net.loops[e.what].min == 0)
+      e.kind = edge_kind::free;
+    const bool calls = e.kind == edge_kind::call || e.kind == edge_kind::loop;
+    const std::uint32_t called = !calls ? 0 : e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
+    return !live[e.from] || !live[e.to] || (calls && !has_words[called]);
+  });
+  index_edges(net, static_cast<std::uint32_t>(net.states()));
+}
+
+// Free edges that are the only one of their state are jumped over.
+void shorten(rule_network& net) {
+  const auto behind = [&](std::uint32_t s) {
+    for (int hops = 0; hops < 64; ++hops) { // a bound against circles
+      const auto out = net.edges_of(s);
+      if (out.size() != 1 || out[0].kind != edge_kind::free)
+        break;
+      s = out[0].to;
+    }
+    return s;
+  };
+  for (rule_network::edge& e : net.edges)
+    e.to = behind(e.to);
+}
+
+void classify_bytes(rule_network& net) {
+  std::array<bool, 257> cut{};
+  for (const rule_network::edge& e : net.edges)
+    if (e.kind == edge_kind::bytes)
+      cut[e.low] = cut[std::size_t{e.high} + 1] = true;
+  std::uint8_t number = 0;
+  net.byte_of_class.assign(1, 0);
+  for (unsigned b = 0; b < 256; ++b) {
+    if (b > 0 && cut[b]) {
+      ++number;
+      net.byte_of_class.push_back(static_cast<std::uint8_t>(b));
+    }
+    net.class_of[b] = number;
+  }
+}
+
+} // namespace
+
+void index_edges(rule_network& net, std::uint32_t states) {
+  net.first.assign(states + 1, 0);
+  for (const rule_network::edge& e : net.edges)
+    ++net.first[e.from + 1];
+  for (std::uint32_t s = 0; s < states; ++s)
+    net.first[s + 1] += net.first[s];
+  std::vector<rule_network::edge> sorted(net.edges.size());
+  std::vector<std::uint32_t> at(net.first.begin(), net.first.end() - 1);
+  for (const rule_network::edge& e : net.edges)
+    sorted[at[e.from]++] = e;
+  net.edges = std::move(sorted);
+  net.is_end.assign(states, 0);
+  for (const rule_network::rule& r : net.rules)
+    net.is_end[r.end] = 1;
+}
+
+rule_network make_rule_network(const grammar_builder& builder, grammar_rule root, compile_budget& budget) {
+  rule_network net = network_maker(builder, budget).make(root);
+  find_openings(net); // before dead edges go: it lowers the minimum of loops whose rounds can be empty
+  drop_dead_edges(net, budget);
+  find_openings(net);
+  remove_left_recursion(net, budget);
+  shorten(net);
+  find_openings(net);
+  rank_rules(net);
+  classify_bytes(net);
+  budget.memory(net.bytes());
+  return net;
+}
+
+std::size_t rule_network::bytes() const {
+  std::size_t sum = sizeof(*this) + edges.size() * sizeof(edge) + first.size() * 4 + is_end.size() +
+                    rules.size() * sizeof(rule) + loops.size() * sizeof(loop);
+  for (const rule& r : rules)
+    sum += r.opening.size() * 4;
+  for (const byte_dfa& d : round_dfas)
+    for (const byte_dfa::state& s : d.states)
+      sum += sizeof(s) + s.out.size() * sizeof(byte_dfa::edge);
+  for (const token_list& t : token_lists)
+    sum += t.ids.size() * 4;
+  return sum;
+}
+
+} // namespace troupe

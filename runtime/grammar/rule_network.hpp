@@ -1,0 +1,72 @@
+// A grammar as a recursive network of automata (structured_output.md §8.1, §8.2): every rule is a nondeterministic
+// automaton whose edges read a byte, a token or another rule, or nothing. Immutable after compiling.
+//
+// What the compiler guarantees: every state lies on a way to the end of its rule, and no rule begins with itself,
+// directly or through others, so that all rules that can start at one place are found in finitely many steps.
+#pragma once
+#include "runtime/grammar/byte_dfa.hpp"
+#include "runtime/grammar/grammar_builder.hpp"
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct rule_network {
+  enum class edge_kind : std::uint8_t { free, bytes, call, loop, tokens };
+  struct edge {
+    std::uint32_t from, to;
+    std::uint32_t what = 0; // call: rule; loop: index of a loop, `to` is where it is left; tokens: index of a list
+    unsigned char low = 0, high = 0; // bytes, both included
+    edge_kind kind = edge_kind::free;
+  };
+  // A counted repetition: the state that has the edge holds the number of rounds done.
+  struct loop {
+    std::uint32_t body;      // rule of one round
+    std::uint64_t min, max;  // min is 0 if a round can be empty
+    std::int32_t table = -1; // index of `round_dfas` where the masks of a wide loop can be made at once
+  };
+  struct rule {
+    std::string name;
+    std::uint32_t start = 0, end = 0; // end has no edges
+    bool can_be_empty = false;
+    std::int32_t table = -1;            // index of `round_dfas`, if the rule is such a code
+    std::uint32_t rank = 0;             // greater than that of every rule that can begin with this one
+    std::vector<std::uint32_t> opening; // states reachable from the start without reading anything
+  };
+  struct token_list {
+    std::vector<std::int32_t> ids; // sorted
+    bool except;
+  };
+
+  std::vector<rule> rules;
+  std::vector<edge> edges;             // by state
+  std::vector<std::uint32_t> first{0}; // of a state's edges; one more than there are states
+  std::vector<std::uint8_t> is_end;    // the last state of a rule
+  std::vector<loop> loops;
+  std::vector<byte_dfa> round_dfas; // prefix codes
+  std::vector<token_list> token_lists;
+  std::uint32_t root = 0;
+  bool has_token_edges = false;
+
+  // Bytes that no state tells apart.
+  std::array<std::uint8_t, 256> class_of{};
+  std::vector<std::uint8_t> byte_of_class;
+
+  std::size_t states() const { return is_end.size(); }
+  std::span<const edge> edges_of(std::uint32_t state) const {
+    return {edges.data() + first[state], edges.data() + first[state + 1]};
+  }
+  std::size_t bytes() const; // of memory
+};
+
+// Sorts the edges by state and fills `first` and `is_end`.
+void index_edges(rule_network& net, std::uint32_t states);
+
+// Throws grammar_failure: so_unsatisfiable for an empty language, so_syntax for a rule without definition,
+// so_too_complex.
+rule_network make_rule_network(const grammar_builder& builder, grammar_rule root, compile_budget& budget);
+
+} // namespace troupe

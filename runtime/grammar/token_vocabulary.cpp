@@ -1,0 +1,93 @@
+#include "runtime/grammar/token_vocabulary.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/grammar/loop_table.hpp"
+#include <algorithm>
+
+namespace troupe {
+
+token_trie::token_trie(std::vector<entry> entries) {
+  std::sort(entries.begin(), entries.end(),
+            [](const entry& a, const entry& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
+  std::vector<std::uint32_t> path; // nodes of the text before
+  std::string_view before;
+  for (const entry& e : entries) {
+    const std::string_view text = e.text;
+    const auto common = static_cast<std::size_t>(
+        std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
+    while (path.size() > common) {
+      end_[path.back()] = size();
+      path.pop_back();
+    }
+    for (std::size_t i = common; i < text.size(); ++i) {
+      path.push_back(size());
+      byte_.push_back(static_cast<unsigned char>(text[i]));
+      depth_.push_back(static_cast<std::uint16_t>(i + 1));
+      end_.push_back(0);
+      first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+    }
+    ids_.push_back(e.id);
+    longest_ = std::max(longest_, static_cast<std::uint32_t>(text.size()));
+    before = text;
+  }
+  for (const std::uint32_t node : path)
+    end_[node] = size();
+  first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+}
+
+token_vocabulary::token_vocabulary(std::span<const std::string_view> texts, std::int32_t size, std::int32_t end_token)
+    : size_(size), end_token_(end_token), text_first_{0} {
+  std::size_t total = 0;
+  for (const std::string_view t : texts)
+    total += t.size();
+  text_.reserve(total);
+  std::vector<token_trie::entry> entries;
+  for (std::size_t id = 0; id < texts.size(); ++id) {
+    const std::size_t at = text_.size();
+    if (texts[id].size() > most_token_bytes)
+      throw config_error("tokenizer.json", "token " + std::to_string(id), std::to_string(texts[id].size()) + " bytes",
+                         "tokens of more than " + std::to_string(most_token_bytes) + " bytes are not supported", "");
+    if (static_cast<std::int32_t>(id) != end_token)
+      text_.insert(text_.end(), texts[id].begin(), texts[id].end());
+    text_first_.push_back(static_cast<std::uint32_t>(text_.size()));
+    if (text_.size() > at)
+      entries.push_back({{text_.data() + at, text_.size() - at}, static_cast<std::int32_t>(id)});
+  }
+  trie_ = token_trie(std::move(entries));
+}
+
+token_vocabulary::~token_vocabulary() = default;
+
+std::shared_ptr<const token_vocabulary> token_vocabulary::of(const tokenizer& t, std::int32_t model_vocabulary,
+                                                             bool block_added) {
+  if (model_vocabulary < t.vocab_size())
+    throw config_error("tokenizer.json", "vocabulary", std::to_string(t.vocab_size()),
+                       "the model has only " + std::to_string(model_vocabulary) +
+                           " ids, so mask rows and logits would differ in width",
+                       "use the tokenizer that belongs to the model");
+  std::vector<std::string_view> texts(static_cast<std::size_t>(t.vocab_size()));
+  for (std::int32_t id = 0; id < t.vocab_size(); ++id)
+    if (!t.is_special(id) && !(block_added && t.is_added(id)))
+      texts[static_cast<std::size_t>(id)] = t.bytes(id);
+  return std::make_shared<const token_vocabulary>(texts, model_vocabulary, t.eos_id());
+}
+
+std::string_view token_vocabulary::text(std::int32_t id) const {
+  if (id < 0 || static_cast<std::size_t>(id) + 1 >= text_first_.size())
+    return {};
+  const std::uint32_t at = text_first_[static_cast<std::size_t>(id)];
+  return {text_.data() + at, text_first_[static_cast<std::size_t>(id) + 1] - at};
+}
+
+std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& round) const {
+  {
+    const std::lock_guard hold(tables_lock_);
+    if (const auto found = tables_.find(round); found != tables_.end())
+      return found->second;
+  }
+  // Made outside of the lock: others need not wait, and the same table made twice does no harm.
+  auto made = std::make_shared<const loop_table>(trie_, round, words());
+  const std::lock_guard hold(tables_lock_);
+  return tables_.emplace(round, std::move(made)).first->second;
+}
+
+} // namespace troupe

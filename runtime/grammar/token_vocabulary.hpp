@@ -1,0 +1,91 @@
+// The texts of a vocabulary as a trie over bytes (structured_output.md §5, §8.4), built once per tokenizer.
+#pragma once
+#include "runtime/grammar/byte_dfa.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class loop_table;
+
+inline constexpr std::size_t most_token_bytes = 1023; // of one text
+
+// The nodes in depth-first order; children by byte. A node's subtree is [node, end of node).
+class token_trie {
+public:
+  struct entry {
+    std::string_view text; // not empty
+    std::int32_t id;
+  };
+  token_trie() = default;
+  explicit token_trie(std::vector<entry> entries);
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(byte_.size()); }
+  unsigned char byte(std::uint32_t node) const { return byte_[node]; }
+  std::uint32_t depth(std::uint32_t node) const { return depth_[node]; } // 1 for the first byte of a text
+  std::uint32_t end(std::uint32_t node) const { return end_[node]; }
+  // Entries whose text ends at this node, as a range of `ids`.
+  std::uint32_t first_id(std::uint32_t node) const { return first_id_[node]; }
+  std::uint32_t last_id(std::uint32_t node) const { return first_id_[node + 1]; }
+  // All ids by text: those of a subtree are [first_id(node), first_id(end(node))).
+  std::span<const std::int32_t> ids() const { return ids_; }
+  std::uint32_t longest() const { return longest_; } // bytes
+  std::size_t bytes() const { return size() * (sizeof(char) + 2 + 4 + 4) + ids_.size() * 4; }
+
+private:
+  std::vector<unsigned char> byte_;
+  std::vector<std::uint16_t> depth_;
+  std::vector<std::uint32_t> end_, first_id_; // first_id_ has one more
+  std::vector<std::int32_t> ids_;
+  std::uint32_t longest_ = 0;
+};
+
+// Shared by all grammars of an engine and by all threads.
+class token_vocabulary {
+public:
+  // texts[id]: what the token reads; empty for ids that are never text (special ones, ids without an entry).
+  // `size`: ids of the model, at least texts.size().
+  token_vocabulary(std::span<const std::string_view> texts, std::int32_t size, std::int32_t end_token);
+  // Special tokens, the end token and, if `block_added`, all added tokens are no text (§5.2). Throws config_error if
+  // the model has fewer ids than the tokenizer.
+  static std::shared_ptr<const token_vocabulary> of(const tokenizer& t, std::int32_t model_vocabulary,
+                                                    bool block_added = true);
+  ~token_vocabulary();
+
+  std::int32_t size() const { return size_; }
+  std::size_t words() const { return (static_cast<std::size_t>(size_) + 31) / 32; } // of a mask row
+  std::int32_t end_token() const { return end_token_; }
+  std::string_view text(std::int32_t id) const; // empty: no text
+  bool is_text(std::int32_t id) const { return !text(id).empty(); }
+  const token_trie& trie() const { return trie_; }
+
+  // The masks of a loop over `round`, a prefix code; made when first asked for, then shared.
+  std::shared_ptr<const loop_table> table_of(const byte_dfa& round) const;
+
+private:
+  std::int32_t size_, end_token_;
+  std::vector<char> text_;
+  std::vector<std::uint32_t> text_first_;
+  token_trie trie_;
+  mutable std::mutex tables_lock_;
+  mutable std::map<byte_dfa, std::shared_ptr<const loop_table>> tables_;
+};
+
+// Bit rows of §5.3.
+inline void set_bit(std::uint32_t* row, std::int32_t id) {
+  row[id >> 5] |= std::uint32_t{1} << (id & 31);
+}
+inline void clear_bit(std::uint32_t* row, std::int32_t id) {
+  row[id >> 5] &= ~(std::uint32_t{1} << (id & 31));
+}
+inline bool has_bit(const std::uint32_t* row, std::int32_t id) {
+  return (row[id >> 5] >> (id & 31) & 1) != 0;
+}
+
+} // namespace troupe

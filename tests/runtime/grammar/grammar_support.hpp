@@ -1,0 +1,77 @@
+// Vocabularies and case files for the tests of constraints.
+#pragma once
+#include "runtime/grammar/constraint_matcher.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace troupe::testing {
+
+// The tokenizer of DeepSeek-V4.1, 129,280 ids.
+inline const tokenizer& real_tokenizer() {
+  static const tokenizer t = tokenizer::load(TROUPE_TEST_DATA "/tokenizer/tokenizer.json");
+  return t;
+}
+inline std::shared_ptr<const token_vocabulary> real_vocabulary() {
+  static const auto v = token_vocabulary::of(real_tokenizer(), real_tokenizer().vocab_size());
+  return v;
+}
+inline const tokenizer& embedded_tokenizer() {
+  static const tokenizer t = tokenizer::load(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json");
+  return t;
+}
+inline std::shared_ptr<const token_vocabulary> embedded_vocabulary() {
+  static const auto v = token_vocabulary::of(embedded_tokenizer(), embedded_tokenizer().vocab_size());
+  return v;
+}
+
+// All 256 bytes, then `longer`, then two special ids of which the last ends the text.
+inline std::shared_ptr<const token_vocabulary> small_vocabulary(const std::vector<std::string>& longer = {}) {
+  std::vector<std::string> texts;
+  for (int b = 0; b < 256; ++b)
+    texts.emplace_back(1, static_cast<char>(b));
+  texts.insert(texts.end(), longer.begin(), longer.end());
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto size = static_cast<std::int32_t>(texts.size());
+  return std::make_shared<const token_vocabulary>(views, size + 2, size + 1);
+}
+
+inline std::vector<nlohmann::json> read_rows(const std::string& file) {
+  std::ifstream in(std::string(TROUPE_TEST_DATA "/grammar/") + file);
+  std::vector<nlohmann::json> rows;
+  for (std::string line; std::getline(in, line);)
+    rows.push_back(nlohmann::json::parse(line));
+  return rows;
+}
+
+// Reads text byte by byte; tells whether it can end there.
+inline bool matches(const std::shared_ptr<const compiled_grammar>& grammar, std::string_view text) {
+  const auto masks = grammar->masks();
+  const frontier f = masks->store().read(masks->store().start(), text);
+  return f != dead_frontier && masks->can_end(f);
+}
+
+// Ids for which the mask and accept() disagree; at most `most`.
+inline std::vector<std::int32_t> disagreements(const constraint_matcher& at, std::size_t most = 5) {
+  const token_vocabulary& v = at.grammar().vocabulary();
+  std::vector<std::uint32_t> row(v.words(), 0xA5A5A5A5);
+  at.fill(row.data());
+  std::vector<std::int32_t> out;
+  constraint_matcher probe = at;
+  for (std::int32_t id = 0; id < v.size() && out.size() < most; ++id) {
+    const bool taken = probe.accept(id);
+    if (taken)
+      probe.rollback(1);
+    if (taken != has_bit(row.data(), id))
+      out.push_back(id);
+  }
+  for (std::int32_t bit = v.size(); bit < static_cast<std::int32_t>(32 * v.words()); ++bit)
+    if (has_bit(row.data(), bit))
+      out.push_back(bit);
+  return out;
+}
+
+} // namespace troupe::testing
