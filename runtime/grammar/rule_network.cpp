@@ -95,6 +95,19 @@ private:
     return index;
   }
 
+  // Rules of a few states are copied; but not those that make wide loops, whose masks go by rule.
+  bool is_inlined(grammar_rule r) {
+    const grammar_builder::node& body = builder_.at(builder_.body_of(r));
+    if (!body.finite || body.size > inlined_size)
+      return false;
+    const auto [found, fresh] = inlined_.try_emplace(r.index, false);
+    if (fresh) {
+      const auto dfa = finite_dfa(builder_, builder_.body_of(r), round_states, budget_);
+      found->second = !dfa || !dfa->is_prefix_code() || dfa->first_bytes().count() < wide_bytes;
+    }
+    return found->second;
+  }
+
   round round_of(grammar_expr body) {
     if (const auto found = rounds_.find(body.index); found != rounds_.end())
       return found->second;
@@ -155,11 +168,8 @@ private:
       return read_repeat(n, from, to);
     case kind::call: {
       const grammar_rule r{n.first};
-      if (builder_.defined(r)) {
-        const grammar_builder::node& body = builder_.at(builder_.body_of(r));
-        if (body.finite && body.size <= inlined_size)
-          return read(builder_.body_of(r), from, to);
-      }
+      if (builder_.defined(r) && is_inlined(r))
+        return read(builder_.body_of(r), from, to);
       return add({from, to, rule_of(r), 0, 0, edge_kind::call});
     }
     case kind::graph: {
@@ -233,7 +243,8 @@ private:
   std::size_t done_ = 0;
   std::vector<byte_dfa> dfas_;
   std::map<std::uint32_t, std::uint32_t> rule_index_; // of the builder's to those of the network
-  std::map<std::uint32_t, round> rounds_;             // by expression
+  std::map<std::uint32_t, bool> inlined_;
+  std::map<std::uint32_t, round> rounds_; // by expression
 };
 
 // Rules that can be empty, and the states at which each rule can stand without having read anything.
@@ -241,10 +252,9 @@ void find_openings(rule_network& net) {
   std::vector<std::uint32_t> rule_at(net.states()), todo;
   std::vector<std::uint8_t> reached(net.states());
   std::vector<std::vector<std::uint32_t>> waiting(net.rules.size()); // edges behind a rule that may prove to be empty
-  for (rule_network::rule& r : net.rules) {
+  // A rule that could be empty still can: rewritten left recursion does not show it in the automaton any more.
+  for (rule_network::rule& r : net.rules)
     r.opening.clear();
-    r.can_be_empty = false;
-  }
   const auto reach = [&](std::uint32_t state, std::uint32_t rule) {
     if (reached[state])
       return;

@@ -1,0 +1,129 @@
+// Masks of loops and of what lies around them, over the whole real vocabulary.
+#include "tests/runtime/grammar/grammar_support.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+void check_along(const std::shared_ptr<const compiled_grammar>& grammar, const std::string& text) {
+  constraint_matcher m(grammar);
+  std::string read;
+  for (const std::int32_t id : real_tokenizer().encode(text, encode_mode::plain)) {
+    const auto wrong = disagreements(m);
+    BOOST_TEST(wrong.empty(), "behind '" << read << "' the bit of " << (wrong.empty() ? -1 : wrong[0]) << " is wrong");
+    BOOST_REQUIRE(m.accept(id));
+    read += real_vocabulary()->text(id);
+  }
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_TEST(m.can_end());
+}
+
+template <class F> std::shared_ptr<const compiled_grammar> built(F&& make) {
+  compile_budget budget;
+  grammar_builder builder(budget);
+  return compile_grammar(builder, builder.define("root", make(builder)), real_vocabulary());
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(grammar_masks)
+
+BOOST_AUTO_TEST_CASE(json_strings_with_lengths) {
+  for (const auto& [min, max] :
+       std::vector<std::pair<std::uint64_t, std::uint64_t>>{{0, 12}, {5, 11}, {9, unbounded}, {0, unbounded}})
+    check_along(built([&](grammar_builder& b) {
+                  return b.sequence({b.literal("{\"k\":"), b.json_string(min, max), b.literal(",\"n\":1}")});
+                }),
+                "{\"k\":\"ab\\u00e9\\\\ \xE4\xBD\xA0 \xF0\x9F\x98\x80!\",\"n\":1}");
+}
+
+BOOST_AUTO_TEST_CASE(counted_classes_close_to_their_bounds) {
+  check_along(built([](grammar_builder& b) {
+                return b.sequence({b.repeat(b.chars(char_set({{'a', 'z'}})), 3, 14), b.literal("X")});
+              }),
+              "abcdefghijklmnX");
+  // what follows can begin like a round: no short cut is possible
+  check_along(
+      built([](grammar_builder& b) {
+        const grammar_expr letter = b.chars(char_set({{'a', 'z'}}));
+        return b.sequence({b.repeat(letter, 2, 6), b.repeat(letter, 0, 4), b.literal("the"), b.optional(letter)});
+      }),
+      "otherwithe");
+}
+
+// Keys that differ from given ones, and strings with a pattern: automata whose usual state is a loop.
+BOOST_AUTO_TEST_CASE(excluded_keys) {
+  const std::vector<std::u32string> keys{U"name", U"names", U"\u00e9t\u00e9"};
+  const auto others = char_dfa::words(keys).complement();
+  const auto grammar = built([&](grammar_builder& b) {
+    return b.sequence({b.literal("{"), b.json_string(others), b.literal(":1}")});
+  });
+  check_along(grammar, "{\"nam\":1}");
+  check_along(grammar, "{\"na\\u006d\":1}");
+  check_along(grammar, "{\"\xC3\xA9ty\":1}");
+  BOOST_TEST(!matches(grammar, "{\"name\":1}"));
+  BOOST_TEST(!matches(grammar, "{\"na\\u006De\":1}"));
+  BOOST_TEST(!matches(grammar, "{\"\\u00E9t\xC3\xA9\":1}"));
+}
+
+BOOST_AUTO_TEST_CASE(ids_without_text) {
+  const auto grammar = built([](grammar_builder& b) { return b.json_string(0); });
+  constraint_matcher m(grammar);
+  BOOST_TEST(m.accept(real_tokenizer().encode("\"", encode_mode::plain)[0]));
+  std::vector<std::uint32_t> row(real_vocabulary()->words());
+  m.fill(row.data());
+  for (const std::int32_t id : {0, 1, 2, 128000, 128006, 128803, 128814, 129279}) // special, added, end
+    BOOST_TEST(!has_bit(row.data(), id), "id " << id);
+}
+
+// A vocabulary that is padded to the model's ids (report SO-17): rows have the model's width, ids without a token bit
+// 0.
+BOOST_AUTO_TEST_CASE(padded_vocabulary) {
+  const auto padded = token_vocabulary::of(embedded_tokenizer(), embedded_tokenizer().vocab_size() + 77);
+  compile_budget budget;
+  grammar_builder builder(budget);
+  const auto grammar = compile_grammar(builder, builder.define("root", builder.json_string(0)), padded);
+  constraint_matcher m(grammar);
+  BOOST_TEST(padded->words() == (8192u + 77 + 31) / 32);
+  BOOST_TEST(m.accept(embedded_tokenizer().encode("\"", encode_mode::plain)[0]));
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_CHECK_THROW((void)token_vocabulary::of(embedded_tokenizer(), 8191), config_error);
+}
+
+// When frontiers and masks outgrow their room, matchers move to a fresh store and nothing changes.
+BOOST_AUTO_TEST_CASE(stores_are_exchanged) {
+  const auto network = [] {
+    compile_budget budget;
+    grammar_builder b(budget);
+    const grammar_rule value = b.declare("value");
+    b.define(value, b.alternatives({b.sequence({b.literal("["), b.call(value), b.literal("]")}), b.json_string(1, 300),
+                                    b.literal("x")}));
+    return make_rule_network(b, value, budget);
+  };
+  const auto roomy = std::make_shared<const compiled_grammar>(network(), embedded_vocabulary(), compile_limits{});
+  const auto tight =
+      std::make_shared<const compiled_grammar>(network(), embedded_vocabulary(), compile_limits{}, 40'000);
+  constraint_matcher a(roomy), b(tight);
+  std::vector<std::uint32_t> row(embedded_vocabulary()->words()), other(row);
+  std::string text(60, '[');
+  text += "\"some text of some length in here\"" + std::string(60, ']');
+  const auto first = tight->masks();
+  for (const std::int32_t id : embedded_tokenizer().encode(text, encode_mode::plain)) {
+    a.fill(row.data());
+    b.fill(other.data());
+    BOOST_TEST(row == other);
+    BOOST_TEST(a.accept(id));
+    BOOST_TEST(b.accept(id));
+  }
+  BOOST_TEST(b.can_end());
+  BOOST_TEST((tight->masks() != first), "the store was never exchanged");
+  BOOST_TEST(b.rollback(10));
+  BOOST_TEST(a.rollback(10));
+  a.fill(row.data());
+  b.fill(other.data());
+  BOOST_TEST(row == other);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
