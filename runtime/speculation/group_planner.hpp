@@ -12,9 +12,9 @@ namespace troupe {
 
 struct group_settings {
   std::int32_t ranks = 1;
-  std::int32_t most_rows = 512;     // of one rank's step
-  std::vector<timed_size> curve;    // that every rank starts with
-  std::vector<double> temperatures; // that the confidences were made with, by position; 1 where it is too short
+  std::int32_t most_rows = 512;       // of one rank's step
+  std::vector<timed_size> curve{};    // that every rank starts with
+  std::vector<double> temperatures{}; // that the confidences were made with, by position; 1 where it is too short
 };
 
 class group_planner {

@@ -9,32 +9,31 @@ namespace troupe {
 
 namespace {
 
-__extension__ typedef unsigned __int128 u128;
-
 enum draw_case : std::uint32_t { fresh = 0, residual = 1, accept = 2, drafted = 3 };
 
 // Uniform integer in [0, n): 128-bit draws until one lies below the largest multiple of n.
-u128 uniform_below(u128 n, draw_case what, std::uint64_t seed, std::uint64_t position) {
-  const u128 excess = (u128{0} - n) % n; // 2^128 mod n
+unsigned_128 uniform_below(unsigned_128 n, draw_case what, std::uint64_t seed, std::uint64_t position) {
+  const unsigned_128 excess = (unsigned_128{0} - n) % n; // 2^128 mod n
   for (std::uint32_t attempt = 0;; ++attempt) {
     const philox_words r = philox(seed, attempt, noise_reject | what, static_cast<std::uint32_t>(position),
                                   static_cast<std::uint32_t>(position >> 32));
-    const u128 v = u128{r.w[3]} << 96 | u128{r.w[2]} << 64 | u128{r.w[1]} << 32 | r.w[0];
-    if (v <= ~u128{0} - excess)
+    const unsigned_128 v =
+        unsigned_128{r.w[3]} << 96 | unsigned_128{r.w[2]} << 64 | unsigned_128{r.w[1]} << 32 | r.w[0];
+    if (v <= ~unsigned_128{0} - excess)
       return v % n;
   }
 }
 
-u128 sum_of(std::span<const std::uint64_t> weights) {
-  u128 sum = 0;
+unsigned_128 sum_of(std::span<const std::uint64_t> weights) {
+  unsigned_128 sum = 0;
   for (const std::uint64_t w : weights)
     sum += w;
   return sum;
 }
 
 // First id, ascending, whose cumulative weight exceeds v.
-template <class Weight> std::int32_t id_at(std::size_t n, u128 v, const Weight& weight) {
-  u128 cumulative = 0;
+template <class Weight> std::int32_t id_at(std::size_t n, unsigned_128 v, const Weight& weight) {
+  unsigned_128 cumulative = 0;
   for (std::size_t i = 0; i < n; ++i) {
     cumulative += weight(i);
     if (cumulative > v)
@@ -46,10 +45,10 @@ template <class Weight> std::int32_t id_at(std::size_t n, u128 v, const Weight& 
 
 std::int32_t weighted_draw(std::span<const std::uint64_t> weights, draw_case what, std::uint64_t seed,
                            std::uint64_t position) {
-  const u128 total = sum_of(weights);
+  const unsigned_128 total = sum_of(weights);
   TROUPE_CHECK(total > 0, "weighted draw without a positive weight");
   return id_at(weights.size(), uniform_below(total, what, seed, position),
-               [&](std::size_t i) { return u128{weights[i]}; });
+               [&](std::size_t i) { return unsigned_128{weights[i]}; });
 }
 
 } // namespace
@@ -70,21 +69,22 @@ std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed
   return weighted_draw(draft, drafted, seed, position);
 }
 
+rejection_row::rejection_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft)
+    : target_(target), draft_(draft), target_sum_(sum_of(target)), draft_sum_(sum_of(draft)) {
+  TROUPE_CHECK(target.size() == draft.size(), "target and draft weights of different lengths");
+  TROUPE_CHECK(target_sum_ > 0, "target without a positive weight");
+}
+
 verified_token verify_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft,
                           std::int32_t token, std::uint64_t seed, std::uint64_t position) {
-  TROUPE_CHECK(target.size() == draft.size(), "target and draft weights of different lengths");
-  const u128 sp = sum_of(target), sd = sum_of(draft);
-  TROUPE_CHECK(sp > 0, "target without a positive weight");
+  const rejection_row row(target, draft);
   if (token < 0 || static_cast<std::size_t>(token) >= draft.size() || draft[static_cast<std::size_t>(token)] == 0)
     return {false, weighted_draw(target, fresh, seed, position)}; // no draft of this law: draw as if there were none
   const auto t = static_cast<std::size_t>(token);
-  if (uniform_below(draft[t] * sp, accept, seed, position) < target[t] * sd)
+  if (uniform_below(row.range(t), accept, seed, position) < row.accepted(t))
     return {true, token};
-  const auto rest = [&](std::size_t i) -> u128 {
-    const u128 p = target[i] * sd, d = draft[i] * sp;
-    return p > d ? p - d : 0;
-  };
-  u128 total = 0;
+  const auto rest = [&](std::size_t i) { return row.residual(i); };
+  unsigned_128 total = 0;
   for (std::size_t i = 0; i < target.size(); ++i)
     total += rest(i);
   return {false, id_at(target.size(), uniform_below(total, residual, seed, position), rest)};

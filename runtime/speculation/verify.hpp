@@ -1,5 +1,6 @@
 // Verification of drafted tokens (exactness.md §4): the coupled rule and the exact integer form of rejection.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,23 @@ std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const
 // A token from the target's weights without a draft, and the drafter's own draw.
 std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position);
 std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position);
+
+__extension__ typedef unsigned __int128 unsigned_128;
+
+// The rule of one row in integers: draft t is accepted with probability accepted(t) / range(t), else token i is drawn
+// with probability residual(i) / the sum of all residuals, which is then positive.
+class rejection_row {
+public:
+  rejection_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft);
+
+  unsigned_128 range(std::size_t t) const { return draft_[t] * target_sum_; }
+  unsigned_128 accepted(std::size_t t) const { return std::min(target_[t] * draft_sum_, range(t)); }
+  unsigned_128 residual(std::size_t i) const { return target_[i] * draft_sum_ - accepted(i); }
+
+private:
+  std::span<const std::uint64_t> target_, draft_;
+  unsigned_128 target_sum_, draft_sum_;
+};
 
 struct verified_token {
   bool accepted = false;

@@ -1,0 +1,28 @@
+// The step-cost curve of a model on a machine in a file, so that an engine need not measure it at every start
+// (speculation.md §6.4). JSON:
+//   {"version": 1, "model": "...", "device": "...", "curve": [[rows, ms], ...]}
+#pragma once
+#include "runtime/base/result.hpp"
+#include "runtime/speculation/budget.hpp"
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// What a curve belongs to: another model, another device or other sizes, and it says nothing.
+struct cost_key {
+  std::string model;  // digest or name of the checkpoint, with what changes its speed
+  std::string device; // name and numerics id
+  std::vector<std::int32_t> sizes;
+};
+
+// Failure: code not_found where there is no file, else unusable with what is wrong and what happens instead. Neither
+// keeps an engine from starting.
+result<std::vector<timed_size>> load_cost_curve(const std::string& path, const cost_key& key);
+
+// Written whole or not at all.
+status save_cost_curve(const std::string& path, const cost_key& key, std::span<const timed_size> curve);
+
+} // namespace troupe
