@@ -42,10 +42,18 @@ struct engine_options {
   // Which step comes next, in steps and prompt rows; see scheduler_limits.
   int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
   std::string roundings = "serving"; // serving | model | off
+  // Rows of a prompt that the consumer layers compute: off (all) | mask | compact | exact. Empty = compact with serving
+  // roundings, off with others.
+  std::string yoco;
+  int yoco_keep = 0;                 // rows at a prompt's end that mask and compact keep; 0 = the fewest, 140 for V4.1
   std::optional<std::uint64_t> seed; // exactness.md §6
   std::function<void(double)>
       on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
 };
+
+// What `yoco` and `yoco_keep` stand for with the other options and a model: the mode and the rows that it keeps, 0 with
+// off. Throws config_error for what the model cannot do.
+std::pair<std::string, int> resolved_yoco(const engine_options& options, const model_config& config);
 
 // A request. Exactly one of prompt and prompt_ids is set. Plain text gets BOS in front; raw text is used as given
 // (control tokens by their spelling).

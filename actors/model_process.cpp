@@ -1,6 +1,7 @@
 #include "actors/model_process.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/model/model_engine.hpp"
+#include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
 #include <algorithm>
 #include <random>
@@ -47,6 +48,18 @@ roundings roundings_of(const std::string& name) {
   throw config_error("", "roundings", name, "unknown", "use serving, model or off");
 }
 
+yoco_mode yoco_mode_of(const std::string& name) {
+  if (name == "off")
+    return yoco_mode::off;
+  if (name == "mask")
+    return yoco_mode::mask;
+  if (name == "compact")
+    return yoco_mode::compact;
+  if (name == "exact")
+    return yoco_mode::exact;
+  throw config_error("", "yoco", name, "unknown", "use off, mask, compact or exact");
+}
+
 std::vector<int> allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -87,6 +100,9 @@ sizes size_up(const engine_options& o, const model_config& c, const device& dev)
   r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
   r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
   r.shares_steps = o.cp > 1;
+  const auto [yoco, keep] = resolved_yoco(o, c);
+  r.yoco = yoco_mode_of(yoco);
+  r.yoco_keep = keep;
   s.cache = cache_size(c, r.rounding);
   const int runners = o.engines * o.cp; // each with caches of its own
   const std::int64_t budget = kv_budget(dev, runners);
@@ -119,6 +135,8 @@ scheduler_limits limits_of(const engine_options& o, const runner_options& r, con
   l.prefill_fill_tokens = o.prefill_fill_tokens;
   l.ttft_bound_steps = o.ttft_bound_steps;
   l.ageing_steps = o.ageing_steps;
+  l.yoco = r.yoco;
+  l.yoco_keep = r.yoco_keep;
   if (const status s = check(l); !s)
     throw config_error("", "", "", s.failure().message, "");
   return l;
@@ -169,21 +187,45 @@ template <class Make> void add_engine(process_setup& setup, int ranks, const Mak
   setup.context.push_back(std::move(others));
 }
 
-std::string described(const engine_options& o, const sizes& s, const device& dev) {
+std::string described(const engine_options& o, const model_config& c, const sizes& s, const device& dev) {
   const runner_options& r = s.runner;
+  std::string yoco = resolved_yoco(o, c).first;
+  if (r.yoco_keep > 0)
+    yoco += " (keeps " + std::to_string(r.yoco_keep) + " rows)";
   const auto in_mebibytes = [](std::int64_t bytes) {
     return std::to_string((bytes + mebibyte - 1) / mebibyte) + " MiB";
   };
   return dev.name() + " (" + dev.description() + "), numerics " + dev.numerics_id() + ", roundings " + o.roundings +
          ", " + std::to_string(o.engines) + (o.engines == 1 ? " engine" : " engines") + ", ep " + std::to_string(o.ep) +
-         ", cp " + std::to_string(o.cp) + (o.async ? ", two steps out" : ", one step out") + ", max_model_len " +
-         std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) + " KV blocks (" +
-         in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " + std::to_string(r.state_slots - 1) +
-         " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) + "), " + std::to_string(s.snapshots) +
-         " of them for the prefix cache";
+         ", cp " + std::to_string(o.cp) + ", yoco " + yoco + (o.async ? ", two steps out" : ", one step out") +
+         ", max_model_len " + std::to_string(r.max_model_len) + ", each with " + std::to_string(r.kv_blocks - 1) +
+         " KV blocks (" + in_mebibytes(r.kv_blocks * s.cache.block_bytes) + ") and " +
+         std::to_string(r.state_slots - 1) + " state slots (" + in_mebibytes(r.state_slots * s.cache.slot_bytes) +
+         "), " + std::to_string(s.snapshots) + " of them for the prefix cache";
 }
 
 } // namespace
+
+std::pair<std::string, int> resolved_yoco(const engine_options& options, const model_config& config) {
+  const bool consumers = config.n_prefill_layer > 0 && config.n_prefill_layer < config.num_hidden_layers;
+  std::string name = options.yoco;
+  if (name.empty())
+    name = "off";
+  const yoco_mode mode = yoco_mode_of(name);
+  if (mode == yoco_mode::off)
+    return {name, 0};
+  if (!consumers)
+    throw config_error("", "yoco", name,
+                       "no layers of this model share the compressed KV of the first one with ratio 1", "use off");
+  const int least = least_keep(config), keep = options.yoco_keep > 0 ? options.yoco_keep : least;
+  if (mode != yoco_mode::exact && keep < least)
+    throw config_error("", "yoco_keep", std::to_string(keep),
+                       "fewer rows than the window (" + std::to_string(config.sliding_window) +
+                           ") and what speculation" + " may take back (" +
+                           std::to_string(least - config.sliding_window) + ")",
+                       "give " + std::to_string(least) + " or more");
+  return {name, kept_rows(mode, keep, config)};
+}
 
 std::int32_t kv_blocks_for(std::int32_t max_model_len, std::int32_t sequences, std::int64_t block_bytes,
                            std::int64_t budget) {
@@ -262,7 +304,7 @@ model_process make_model_process(const engine_options& options) {
   };
   p.setup = setup;
   p.numerics_id = devices.front()->numerics_id();
-  p.description = described(options, s, *devices.front());
+  p.description = described(options, c, s, *devices.front());
   return p;
 }
 

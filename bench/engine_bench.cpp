@@ -173,6 +173,25 @@ void bench_decode(const bench_settings& settings) {
   settings.emit(line);
 }
 
+namespace {
+
+double prefill_seconds(LLM& engine, int length) {
+  generation_request r;
+  r.prompt_ids = prompt_of(length, engine.config().vocab_size, static_cast<std::uint32_t>(length));
+  const std::vector<generation_result> results = engine.generate({r}, greedy(1));
+  check(results.front());
+  return results.front().usage.ttft_ms / 1000;
+}
+
+// Share of a prompt's rows that consumer layers leave out.
+double left_out(const engine_options& options, const model_config& config, int length) {
+  const auto [mode, keep] = resolved_yoco(options, config);
+  const bool leaves_out = mode == "compact" || mode == "exact";
+  return leaves_out ? std::max(length - keep, 0) / static_cast<double>(length) : 0;
+}
+
+} // namespace
+
 void bench_prefill(const bench_settings& settings) {
   const int repeats = settings.smoke ? 1 : 5;
   engine_options cold = settings.engine;
@@ -184,20 +203,17 @@ void bench_prefill(const bench_settings& settings) {
   std::vector<std::pair<int, double>> speeds;
   const int threads = threads_of(settings.engine);
   const double peak = best_of(5, [&] { return multiply_add_peak(threads, settings.smoke ? 0.01 : 0.2); });
-  const token_work work = work_of_token(settings.engine.model);
+  const token_work whole = work_of_token(settings.engine.model);
   for (const int length : {128, 512, 1024, 2048}) {
     if (length >= longest || (settings.smoke && length > 128))
       continue;
-    const std::vector<double> values = repeated(repeats, [&] {
-      generation_request r;
-      r.prompt_ids = prompt_of(length, engine.config().vocab_size, static_cast<std::uint32_t>(length));
-      const std::vector<generation_result> results = engine.generate({r}, greedy(1));
-      check(results.front());
-      return length / (results.front().usage.ttft_ms / 1000);
-    });
+    token_work work = whole;
+    work.multiply_adds -= left_out(settings.engine, engine.config(), length) * (whole.consumers - whole.shared_kv);
+    const std::vector<double> values = repeated(repeats, [&] { return length / prefill_seconds(engine, length); });
     json line = base(settings, "prefill", "prompt " + std::to_string(length));
     const double speed = median(values);
-    line.update({{"tok_per_s", speed},
+    line.update({{"yoco", resolved_yoco(settings.engine, engine.config()).first},
+                 {"tok_per_s", speed},
                  {"best_tok_per_s", *std::ranges::max_element(values)},
                  {"runs", values},
                  {"multiply_adds_per_token", work.multiply_adds},
@@ -205,6 +221,49 @@ void bench_prefill(const bench_settings& settings) {
                  {"limit_compute_tok_per_s", peak / work.multiply_adds},
                  {"fraction_of_limit", speed * work.multiply_adds / peak}});
     settings.emit(line);
+  }
+}
+
+void bench_replay(const bench_settings& settings) {
+  const int repeats = settings.smoke ? 1 : 5;
+  struct mode {
+    engine_options options;
+    std::unique_ptr<LLM> engine;
+    std::vector<double> seconds;
+  };
+  std::vector<mode> modes;
+  for (const char* name : {"off", "compact", "exact"}) {
+    engine_options o = settings.engine;
+    o.yoco = name;
+    o.prefix_cache = false; // every repetition computes the same prompt again
+    o.max_num_seqs = 1;
+    modes.push_back({o, std::make_unique<LLM>(o), {}});
+    decode_speed(*modes.back().engine, 1, 64, 2); // warm-up
+  }
+  const model_config& config = modes.front().engine->config();
+  const token_work work = work_of_token(settings.engine.model);
+  const int longest =
+      settings.engine.max_model_len > 0 ? settings.engine.max_model_len : config.max_position_embeddings;
+  for (const int length : {300, 512, 1024, 2048, 4096, 8192, 16000}) {
+    if (length >= longest || (settings.smoke && length > 300))
+      continue;
+    for (mode& m : modes)
+      m.seconds.clear();
+    for (int i = 0; i < repeats; ++i)
+      for (mode& m : modes) // in turn, so that a slow minute of the machine hits all of them
+        m.seconds.push_back(prefill_seconds(*m.engine, length));
+    const double off = median(modes.front().seconds);
+    for (const mode& m : modes) {
+      json line = base(settings, "replay", "prompt " + std::to_string(length) + ", yoco " + m.options.yoco);
+      line.update({{"tok_per_s", length / median(m.seconds)},
+                   {"ttft_s", median(m.seconds)},
+                   {"runs", m.seconds},
+                   {"rows_left_out", left_out(m.options, config, length)},
+                   {"saved", 1 - median(m.seconds) / off},
+                   {"saved_products", left_out(m.options, config, length) * (work.consumers - work.shared_kv) /
+                                          (work.multiply_adds - work.head)}});
+      settings.emit(line);
+    }
   }
 }
 

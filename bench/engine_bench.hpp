@@ -10,5 +10,8 @@ namespace troupe {
 void bench_decode(const bench_settings& settings);
 // Tokens per second of prompts of several lengths.
 void bench_prefill(const bench_settings& settings);
+// Time to the first token of prompts with yoco off, compact and exact in turn; the share that is saved, and the share
+// that the rows left out have of the products (determinism_yoco.md A7).
+void bench_replay(const bench_settings& settings);
 
 } // namespace troupe

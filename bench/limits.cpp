@@ -47,6 +47,12 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// Number of the backbone layer that a tensor belongs to; -1 if it belongs to none.
+int layer_of(const std::string& name) {
+  const std::size_t at = name.find("layers.");
+  return at == std::string::npos ? -1 : std::stoi(name.substr(at + std::string_view("layers.").size()));
+}
+
 } // namespace
 
 double read_bandwidth(int threads, std::size_t bytes, double seconds) {
@@ -85,9 +91,19 @@ token_work work_of_token(const std::string& model_folder) {
       const bool routed = contains(tensor.name, ".experts.");
       const double share = routed ? static_cast<double>(config.num_experts_per_tok) / config.n_routed_experts : 1;
       work.weight_bytes += share * static_cast<double>(tensor.bytes.size());
-      if (!tensor.name.ends_with(".scale"))
-        work.multiply_adds +=
-            share * static_cast<double>(element_count(tensor)) * (tensor.dtype == tensor_type::i8 ? 2 : 1);
+      if (tensor.name.ends_with(".scale"))
+        continue;
+      const double adds =
+          share * static_cast<double>(element_count(tensor)) * (tensor.dtype == tensor_type::i8 ? 2 : 1);
+      work.multiply_adds += adds;
+      const int layer = layer_of(tensor.name);
+      if (layer < 0)
+        work.head += adds;
+      if (layer >= config.n_prefill_layer)
+        work.consumers += adds;
+      if (layer == config.n_prefill_layer &&
+          (contains(tensor.name, "attn.compressor.") || contains(tensor.name, "attn.indexer.wk")))
+        work.shared_kv += adds;
     }
   }
   return work;

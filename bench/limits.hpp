@@ -15,6 +15,9 @@ double multiply_add_peak(int threads, double seconds);
 // active; leaves out the drafter, norms and table rows.
 struct token_work {
   double weight_bytes = 0, multiply_adds = 0;
+  // Parts of multiply_adds: the head; the consumer layers, of which the compressed KV of their first one is made of all
+  // rows whatever yoco says.
+  double head = 0, consumers = 0, shared_kv = 0;
 };
 token_work work_of_token(const std::string& model_folder);
 std::size_t model_bytes(const std::string& model_folder); // of all weight files

@@ -45,8 +45,11 @@ public:
     if (logprobs.size() < wanted)
       return fail(r.id, "the engine ended after " + std::to_string(logprobs.size()) + " of " + std::to_string(wanted) +
                             " tokens: prompt and golden_token_ids are longer than max_model_len");
+    baseline_fingerprint fingerprint = fingerprint_;
+    if (!decode) // log-probabilities of a prompt need all of its rows
+      fingerprint.yoco = "off", fingerprint.yoco_keep = 0;
     found_.push_back(
-        make_baseline_sample(r.id, plan.mode, plan.n_prompt, plan.tokens, std::move(logprobs), fingerprint_));
+        make_baseline_sample(r.id, plan.mode, plan.n_prompt, plan.tokens, std::move(logprobs), fingerprint));
     return true;
   }
 
@@ -189,11 +192,12 @@ int run_baseline(const baseline_options& options) {
     check_replaceable(options.baseline, {&input});
 
   engine_session session(engine_settings, options.engine.metrics_file);
+  const auto [yoco, yoco_keep] = resolved_yoco(engine_settings, session.engine->config());
   const baseline_fingerprint fingerprint{.checkpoint = checkpoint_digest(engine_settings.model),
                                          .numerics = session.engine->numerics_id(),
                                          .roundings = engine_settings.roundings,
-                                         .yoco = "off",
-                                         .yoco_keep = 0};
+                                         .yoco = yoco,
+                                         .yoco_keep = yoco_keep};
   baseline_modes modes;
   for (const baseline_sample& s : stored)
     modes.emplace(s.id, s.mode);

@@ -32,9 +32,10 @@ constexpr std::array table{
     engine_option{"seed", kind::wide_number, "S", nullptr,
                   "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
     engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE",
-                  "prefill truncation (only off)"},
+                  "rows of a prompt that its second half of layers computes: off (all), mask, compact or exact "
+                  "(default compact; off with --roundings model or off)"},
     engine_option{"yoco-keep", kind::number, "N", "DEEPINFER_YOCO_PREFILL_KEEP_TOKENS",
-                  "rows that truncation keeps (none while --yoco is off)"},
+                  "rows at a prompt's end that mask and compact keep (default 140)"},
     engine_option{"prefix-cache", kind::toggle, "", nullptr,
                   "compute equal prompt starts once and keep them for later requests (default on)"},
     engine_option{"prefix-snapshots", kind::number, "N", nullptr,
@@ -102,6 +103,21 @@ void set_roundings(engine_options& o, const sourced_value& v) {
   o.roundings = v.value;
 }
 
+void set_yoco(engine_options& o, const sourced_value& v) {
+  if (v.value != "off" && v.value != "mask" && v.value != "compact" && v.value != "exact")
+    refuse(v, "there is no such mode", "use off, mask, compact or exact");
+  o.yoco = v.value;
+}
+
+// A number of rows without a mode that takes one would change nothing.
+void check_yoco_keep(const engine_options& o, const sourced_value& v) {
+  if (o.yoco == "exact")
+    refuse(v, "this has no effect with yoco exact, which keeps as many rows as the model needs",
+           "leave one of them out");
+  if (o.yoco == "off" || (o.yoco.empty() && o.roundings != "serving"))
+    refuse(v, "this has no effect while yoco is off", "choose mask or compact, or leave the option out");
+}
+
 void set_snapshot_interval(engine_options& o, const sourced_value& v) {
   o.snapshot_interval = number_of(v, 0, 1 << 24);
   if (o.snapshot_interval % 128 != 0)
@@ -117,10 +133,6 @@ void check_fixed(const std::string& name, const sourced_value& v) {
   if (name == "verify" && v.value != "coupled")
     refuse(v, "only coupled is supported: drafts are accepted by comparing tokens, never by chance",
            "use coupled, or leave the option out");
-  if (name == "yoco" && v.value != "off")
-    refuse(v, "only off is supported: this version computes every row of a prompt", "use off, or leave the option out");
-  if (name == "yoco-keep")
-    refuse(v, "this has no effect, because prefill truncation is off in this version", "leave the option out");
   if (name == "varlen" && truth_of(v))
     refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens",
            "leave the option out");
@@ -169,6 +181,10 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.cp = number_of(v, 1, 64);
   else if (name == "roundings")
     set_roundings(o, v);
+  else if (name == "yoco")
+    set_yoco(o, v);
+  else if (name == "yoco-keep")
+    o.yoco_keep = number_of(v, 1, 1 << 24);
   else
     check_fixed(name, v);
 }
@@ -239,6 +255,8 @@ engine_options resolve_engine_options(const engine_flags& flags, const environme
   engine_options options;
   for (const auto& [name, value] : values)
     apply(options, name, value);
+  if (const auto keep = values.find("yoco-keep"); keep != values.end())
+    check_yoco_keep(options, keep->second);
   if (options.model.empty())
     options.model = default_model_folder();
   return options;

@@ -278,7 +278,8 @@ command_line parse_command_line(int argc, char** argv) {
                    "also write fp32 logits of each request's rows, as tensors <id>.logits")
       ->type_name("rows.safetensors");
   score_verb->add_flag("--yoco-check", score.yoco_check,
-                       "compare the modes of prefill truncation (refused: this version has none)");
+                       "also run the prompts with --yoco mask and compact, exact and off; exit code 1 if what must be "
+                       "equal is not, bit for bit");
   add_engine_options(*score_verb, score.engine);
 
   baseline_options baseline;

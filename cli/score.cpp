@@ -4,6 +4,7 @@
 #include "cli/progress.hpp"
 #include "cli/request_lines.hpp"
 #include "cli/verbs.hpp"
+#include "cli/yoco_check.hpp"
 #include "runtime/model/config.hpp"
 #include "runtime/model/safetensors.hpp"
 #include "runtime/request/result_line.hpp"
@@ -61,17 +62,27 @@ std::string bad_score_line(const bad_line& bad) {
 
 class score_run final : public request_lines {
 public:
-  score_run(file_handle input, const LLM& engine, line_writer& out, bool keep_logits)
-      : request_lines(std::move(input), engine), out_(out), keep_logits_(keep_logits) {}
+  score_run(file_handle input, const LLM& engine, line_writer& out, bool keep_logits, bool keep_requests)
+      : request_lines(std::move(input), engine), out_(out), keep_logits_(keep_logits), keep_requests_(keep_requests) {}
 
   bool receive(const generation_event& event) {
     if (!event.result || event.result->finish_reason == "abort")
       return true;
     ++done_;
     failed_count_ += event.result->failure ? 1 : 0;
+    if (event.result->failure)
+      requests_.erase(event.result->id);
     if (keep_logits_ && !event.result->failure && !event.result->logits.empty())
       logits_[event.result->id] = event.result->logits;
     return succeeded(out_.write_line(score_line(*event.result)));
+  }
+
+  // The requests that were answered, for the prompts in them.
+  std::vector<generation_request> take_scored() {
+    std::vector<generation_request> all;
+    for (auto& [id, request] : requests_)
+      all.push_back(std::move(request));
+    return all;
   }
 
   std::int64_t done() const { return done_; }
@@ -96,6 +107,8 @@ protected:
                                .prompt_logprobs = true,
                                .logprobs_mode = r.params.logprobs_mode};
     r.request.seed_from_id = true;
+    if (keep_requests_)
+      requests_.insert_or_assign(r.request.id, r.request).first->second.logit_rows.clear();
     if (!keep_logits_)
       r.request.logit_rows.clear();
     return true;
@@ -109,19 +122,15 @@ protected:
 
 private:
   line_writer& out_;
-  bool keep_logits_;
+  bool keep_logits_, keep_requests_;
   std::map<std::string, std::vector<float>> logits_;
+  std::map<std::string, generation_request> requests_; // by id, without those that failed
   std::int64_t done_ = 0, failed_count_ = 0;
 };
 
 } // namespace
 
 int run_score(const score_options& options) {
-  if (options.yoco_check)
-    throw config_error(
-        "command line", "--yoco-check", "",
-        "there is nothing to compare: prefill truncation (mask, compact, exact) is not part of this version",
-        "leave the option out");
   const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
   file_handle input = open_input(options.input);
   if (!options.logits_file.empty())
@@ -129,12 +138,12 @@ int run_score(const score_options& options) {
   line_writer out(open_output_anew(options.output, input));
   if (!options.logits_file.empty())
     check_replaceable(options.logits_file, {&out.file()});
-  engine_session session(engine_settings, options.engine.metrics_file);
+  std::optional<engine_session> session(std::in_place, engine_settings, options.engine.metrics_file);
 
-  score_run run(std::move(input), *session.engine, out, !options.logits_file.empty());
+  score_run run(std::move(input), *session->engine, out, !options.logits_file.empty(), options.yoco_check);
   progress_line progress("score");
   const run_outcome outcome = run_requests(
-      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
+      *session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
       [&run](const generation_event& e) { return run.receive(e); }, [&] { progress.show(run.done(), 0, "results,"); });
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())
@@ -145,9 +154,13 @@ int run_score(const score_options& options) {
   if (outcome.stopped || !finished)
     return exit_request_failed;
   if (!options.logits_file.empty() &&
-      !succeeded(run.write_logits(options.logits_file, session.engine->config().vocab_size)))
+      !succeeded(run.write_logits(options.logits_file, session->engine->config().vocab_size)))
     return exit_request_failed;
-  return run.failed() || outcome.metrics_lost || run.failed_count() > 0 ? exit_request_failed : exit_ok;
+  const bool failed = run.failed() || outcome.metrics_lost || run.failed_count() > 0;
+  const std::vector<generation_request> scored = run.take_scored();
+  session.reset(); // one engine at a time
+  const int checked = options.yoco_check ? check_yoco(engine_settings, scored) : exit_ok;
+  return checked == exit_ok && failed ? exit_request_failed : checked;
 }
 
 } // namespace troupe

@@ -249,7 +249,8 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
   blocks_.allocate(d.total - d.shared, s.table);
   given.computed = d.computed;
   give_state(s, a, d, given);
-  const std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval);
+  const std::int32_t at =
+      a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval, a.own_rows);
   if (at > 0 && at <= d.computed + a.rows) {
     given.snapshot = snapshot({a.id, at, false});
     given.snapshot_at = at;

@@ -11,10 +11,11 @@
 namespace troupe {
 
 // The first position behind `position` where a prompt's state is kept for others, 0 if there is none: multiples of
-// `interval` (0 = none of these) inside the prompt, and its last multiple of 128 that leaves a row to compute. Chunks
-// of a prompt never run over such a position.
-constexpr std::int32_t next_snapshot(std::int32_t position, std::int32_t prompt, std::int32_t interval) {
-  const std::int32_t last = (prompt - 1) / tokens_per_kv_block * tokens_per_kv_block;
+// `interval` (0 = none of these) inside the prompt, and the last multiple of 128 that leaves the rows to compute that
+// every such prompt computes itself. Chunks of a prompt never run over such a position.
+constexpr std::int32_t next_snapshot(std::int32_t position, std::int32_t prompt, std::int32_t interval,
+                                     std::int32_t own_rows = 1) {
+  const std::int32_t last = (prompt > own_rows ? prompt - own_rows : 0) / tokens_per_kv_block * tokens_per_kv_block;
   if (position >= last)
     return 0;
   const std::int32_t next = interval > 0 ? (position / interval + 1) * interval : last;
@@ -52,9 +53,10 @@ struct kv_want {
     std::int32_t rows = 0; // and to cover this many positions behind the hit or fork_at, at most the prompt
     // It fits if afterwards this many blocks, and those that the rest of its prompt will need (if rows > 0), are free.
     std::int32_t room = 0;
-    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval), if that is not 0 and at
-    // most computed + rows. -1 = none.
+    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows), if that is
+    // not 0 and at most computed + rows. -1 = none.
     std::int32_t snapshot_interval = -1;
+    std::int32_t own_rows = 1;
     // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
     // Counts as having published what that one has published of these.
     sequence_id fork_of;

@@ -38,7 +38,7 @@ void context_split::assign(std::span<const std::int32_t> rows) {
     places_ += 2 * block_rows(q, ranks_);
     step_rows += q;
   }
-  mirror_.clear(), dense_.clear(), runs_.clear();
+  mirror_.clear(), dense_.clear();
   reverse_.assign(static_cast<std::size_t>(step_rows), -1);
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     auto& own = rows_[static_cast<std::size_t>(rank)];
@@ -58,13 +58,21 @@ void context_split::assign(std::span<const std::int32_t> rows) {
       first += q;
     }
   }
-  for (std::int32_t r = 0; r < step_rows; ++r) {
-    const context_run one = row(r, r);
-    if (!runs_.empty() && runs_.back().rank == one.rank && runs_.back().from + runs_.back().rows == one.from)
-      ++runs_.back().rows;
-    else
-      runs_.push_back(one);
-  }
+  const context_run all{0, 0, 0, step_rows};
+  find(std::span(&all, 1), runs_);
+}
+
+void context_split::find(std::span<const context_run> rows, std::vector<context_run>& out) const {
+  out.clear();
+  for (const context_run& r : rows)
+    for (std::int32_t i = 0; i < r.rows; ++i) {
+      const context_run one = row(r.from + i, r.to + i);
+      if (!out.empty() && out.back().rank == one.rank && out.back().from + out.back().rows == one.from &&
+          out.back().to + out.back().rows == one.to)
+        ++out.back().rows;
+      else
+        out.push_back(one);
+    }
 }
 
 context_run context_split::row(std::int32_t step_row, std::int32_t to) const {

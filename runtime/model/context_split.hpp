@@ -37,6 +37,8 @@ public:
   std::span<const std::int32_t> rows_of(int rank) const { return rows_[static_cast<std::size_t>(rank)]; }
   // From the ranks' rows to the step's, by step row; covers each once.
   std::span<const context_run> runs() const { return runs_; }
+  // The runs, merged, of rows that are runs of step rows `from` to other numbers `to`; in their order.
+  void find(std::span<const context_run> rows, std::vector<context_run>& out) const;
   // The run of one row.
   context_run row(std::int32_t step_row, std::int32_t to) const;
 

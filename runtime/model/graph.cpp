@@ -52,7 +52,7 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
   route_weight = floats(most_k, "routes");
   shared_gate = floats(static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size, "shared expert");
   shared_up = floats(static_cast<std::int64_t>(c.n_shared_experts) * c.moe_intermediate_size, "shared expert");
-  expert_y = floats(most_k * h, "expert outputs");
+  expert_y = floats(std::max(most_k * h, m * h), "expert outputs");
   const std::int64_t columns = static_cast<std::int64_t>(c.engram_max_ngram_size - 1) * c.engram_n_heads;
   if (!c.engram_layer_ids.empty()) {
     engram_index = floats(2 * columns, "Engram rows");
@@ -79,7 +79,7 @@ std::int64_t step_buffer_bytes(const model_config& config, const runner_options&
 model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e,
                          context_group* g)
     : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding),
-      work(d.make_stream()), experts(e), context(g), split(g ? g->ranks() : 1),
+      work(d.make_stream()), experts(e), context(g), split(g ? g->ranks() : 1), kept_split(split.ranks()),
       block_pool(d.allocate(layout.block_bytes * o.kv_blocks, "KV blocks")),
       slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")),
       ws(weights->config, o, [&d](std::size_t bytes, const char* what) { return d.allocate(bytes, what); }),
@@ -94,6 +94,8 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
   fills_decode = o.decode == decode_form::padded || (o.decode == decode_form::automatic && d.records() && e == nullptr);
   records = fills_decode && o.decode == decode_form::automatic;
   drawn = d.allocate(4 * static_cast<std::size_t>(o.state_slots), "drawn tokens");
+  if (o.yoco != yoco_mode::off)
+    consumer_input = std::make_unique<step_input_builder>(c(), d, o.max_rows, o.max_sequences, o.max_model_len);
 }
 
 dev_ptr<const float> model_runner::impl::product_input(dev_ptr<const float> from, int rows, int cols, buffer& to) {
@@ -122,7 +124,8 @@ dev_ptr<const std::byte> model_runner::impl::of_all_rows(const step_input& in, c
                                                          std::int64_t row_bytes, const buffer& all) {
   if (!in.shared)
     return here.as<const std::byte>();
-  context->gather(*work, here.as<const std::byte>(), row_bytes, split.runs(), all.as<std::byte>());
+  context->gather(*work, here.as<const std::byte>(), row_bytes, (in.kept ? kept_split : split).runs(),
+                  all.as<std::byte>());
   return all.as<const std::byte>();
 }
 
@@ -270,7 +273,7 @@ void model_runner::impl::attention_site(const step_input& in, int layer, bool dr
   norm(ws.x.as<const float>(), l.attn_norm, n, h, ws.normed.as<float>());
   mixes(l.hc_attn, n, ws.next_pre);
 
-  if (compressed && c().layers[layer].owns_compressor)
+  if (compressed && c().layers[layer].owns_compressor && !in.kept)
     compress(in, layer);
   auto x = product_input(ws.normed.as<const float>(), n, h, ws.rounded);
   linear(x, a.wkv, n, ws.kv.as<float>());
@@ -319,7 +322,7 @@ void model_runner::impl::moe_site(const step_input& in, int layer) {
   route_args route{
       ws.gate_logits.as<const float>(), m.bias.get(), n, m.n_experts, m.k, c().routed_scaling_factor, expert,
       ws.route_weight.as<float>(),      in.live,      {}};
-  if (layer < c().num_hidden_layers)
+  if (layer < c().num_hidden_layers && in.counted)
     route.counts = counts.as<std::uint32_t>() + static_cast<std::int64_t>(layer) * c().n_routed_experts;
   ops.route(*work, route);
   auto x = product_input(ws.normed.as<const float>(), n, h, ws.rounded);

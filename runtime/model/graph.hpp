@@ -6,6 +6,7 @@
 #include "devices/device.hpp"
 #include "runtime/model/cache_layout.hpp"
 #include "runtime/model/context_group.hpp"
+#include "runtime/model/replay.hpp"
 #include "runtime/model/runner.hpp"
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
@@ -44,7 +45,7 @@ struct workspace {
   buffer route_expert;           // int32 [R, k]
   buffer route_weight;           // [R, k]
   buffer shared_gate, shared_up; // [R, n_shared * I]
-  buffer expert_y;               // [R, k, H]
+  buffer expert_y;               // [R, k, H], at least [R, M, H]
   buffer engram_index;           // int64 [R, columns]
   buffer engram_e, engram_kv;    // [R, columns * dim], [R, M+1, H]
   buffer features;               // [R, targets * H]
@@ -56,7 +57,12 @@ struct workspace {
 struct model_runner::impl {
   impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e, context_group* g);
 
-  void layers(const step_input& in, const layer_hook& hook); // everything that a step queues, without its inputs
+  // Everything that a step queues, without its inputs. replayed: what the consumer layers compute, null = the same.
+  void layers(const step_input& in, const step_input* replayed, const layer_hook& hook);
+  step_input replay_input(); // of `replay`
+  void keep_rows(const step_input& in, const step_input& kept);
+  void keep_rows_of(const buffer& values, std::int64_t row_bytes, const buffer& between, const step_input& in,
+                    const step_input& kept);
   void decode(const step_input& in); // layers of a filled step, as a graph where that is possible
   void head(dev_ptr<const float> trunk, dev_ptr<const float> mix, int rows); // ws.logits of these rows
   void embed(const step_input& in);
@@ -95,14 +101,17 @@ struct model_runner::impl {
   std::unique_ptr<stream> work;
   expert_backend* experts;
   context_group* context;
-  context_split split; // of the last forward, if it was shared
-  bool last_shared = false;
-  std::vector<context_run> logit_runs;
+  context_split split, kept_split; // of the last forward: of its rows, and of those that consumer layers kept
+  replayed_step replay;            // likewise: what the consumer layers computed
+  bool last_shared = false, last_kept = false;    // the rows that it ended with: are shared, are those of `replay`
+  std::vector<context_run> logit_runs, kept_runs; // kept_runs: from the ranks' rows of the step to those of `replay`
+  std::vector<std::int32_t> logit_rows;
   buffer block_pool, slot_pool;
   workspace ws;
   step_input_builder input;
-  buffer first_mix;                           // [R, M] one-hot at stream 0
-  buffer counts;                              // uint32 [layers, experts] rows routed in the last step
+  std::unique_ptr<step_input_builder> consumer_input; // null with yoco off
+  buffer first_mix;                                   // [R, M] one-hot at stream 0
+  buffer counts;                                      // uint32 [layers, experts] rows routed in the last step
   buffer drawn;                               // int32 [state slots] the newest token of each, written by the sampler
   bool fills_decode = false, records = false; // decode steps are filled; and recorded
   int ready_logits = 0;                       // ws.logits holds the first rows of the last forward, this many

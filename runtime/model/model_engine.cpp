@@ -2,6 +2,7 @@
 #include "runtime/base/check.hpp"
 #include "runtime/model/config.hpp"
 #include "runtime/model/packed_arrays.hpp"
+#include "runtime/model/replay.hpp"
 #include <algorithm>
 
 namespace troupe {
@@ -115,6 +116,7 @@ struct model_engine::impl {
         piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))),
         expert_count(static_cast<std::size_t>(runner.config().num_hidden_layers) *
                      static_cast<std::size_t>(runner.config().n_routed_experts)),
+        yoco(o.yoco), yoco_keep(kept_rows(o.yoco, o.yoco_keep, runner.config())),
         rules_there(*dev, "sampling rules", sizeof(sample_row_params) * piece),
         results_there(*dev, "sampled tokens", 16 * piece) {}
 
@@ -133,6 +135,8 @@ struct model_engine::impl {
   std::int32_t vocab;
   std::size_t piece;        // rows of logits at once
   std::size_t expert_count; // entries of step_result::expert_counts
+  yoco_mode yoco;
+  std::int32_t yoco_keep;
   flight flights[most_steps_out];
   std::size_t first = 0, out = 0; // number of the oldest step that is out, how many are
   // Of the step that is being launched; kept for their memory.
@@ -231,12 +235,14 @@ void model_engine::impl::drain() noexcept {
 
 void model_engine::impl::forward(const step_plan& plan) {
   rows.slot.clear(), rows.start.clear(), rows.rows.clear(), rows.first_block.clear(), rows.blocks_of.clear();
+  rows.replay_from.clear();
   for (const planned_sequence& s : plan.sequences) {
     rows.slot.push_back(s.slot.value);
     rows.start.push_back(s.start);
     rows.rows.push_back(s.rows);
     rows.first_block.push_back(s.first_block);
     rows.blocks_of.push_back(s.blocks);
+    rows.replay_from.push_back(needs_whole_prompt(*s.spec) ? 0 : replay_from(yoco, s.spec->prompt_tokens, yoco_keep));
   }
   rows.tokens = plan.tokens;
   rows.blocks = plan.blocks;

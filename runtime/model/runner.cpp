@@ -24,27 +24,68 @@ void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   TROUPE_CHECK(static_cast<int>(rows.tokens.size()) <= m.options.max_rows && sequences <= m.options.max_sequences,
                "step larger than the runner");
   m.ready_logits = 0;
+  m.last_kept = false;
   m.last_shared = rows.shared && m.context != nullptr;
   TROUPE_CHECK(!m.last_shared || m.options.shares_steps, "a shared step without room for the other ranks' records");
+  const yoco_mode yoco = m.options.yoco;
+  const bool replays =
+      yoco != yoco_mode::off &&
+      m.replay.assign(rows, m.c().sliding_window, yoco == yoco_mode::compact || yoco == yoco_mode::exact);
   const bool one_row_each = rows.tokens.size() == rows.slot.size() && sequences > 0;
-  if (m.fills_decode && one_row_each && !m.last_shared && !hook)
+  if (m.fills_decode && one_row_each && !m.last_shared && !replays && !hook)
     return m.decode(
         m.input.filled(*m.work, rows, filled_size(sequences, std::min(m.options.max_sequences, m.options.max_rows))));
   if (m.last_shared)
     m.split.assign(rows.rows);
-  m.layers(m.input.backbone(*m.work, rows,
-                            m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{}),
-           hook);
+  const step_input all = m.input.backbone(
+      *m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{});
+  if (!replays)
+    return m.layers(all, nullptr, hook);
+  const step_input consumers = m.replay_input();
+  m.layers(all, &consumers, hook);
+  m.last_kept = consumers.kept;
+  m.last_shared = consumers.shared;
 }
 
-void model_runner::impl::layers(const step_input& in, const layer_hook& hook) {
-  const int n = in.map.rows, targets = static_cast<int>(c().dspark_target_layer_ids.size());
+// Rows that are left out make the step of the consumer layers a smaller one, which is shared anew or computed by every
+// rank.
+step_input model_runner::impl::replay_input() {
+  const step_rows& rows = replay.rows();
+  const int rank = last_shared ? context->rank() : 0;
+  if (!replay.some_left_out())
+    return consumer_input->consumers(*work, rows, last_shared ? split.rows_of(rank) : std::span<const std::int32_t>{});
+  kept_runs.assign(replay.runs().begin(), replay.runs().end());
+  const bool shares = last_shared && context_split_pays(rows.rows, context->ranks());
+  if (shares)
+    kept_split.assign(rows.rows);
+  if (last_shared)
+    split.find(replay.runs(), kept_runs);
+  step_input in;
+  if (!rows.tokens.empty())
+    in = consumer_input->consumers(*work, rows, shares ? kept_split.rows_of(rank) : std::span<const std::int32_t>{});
+  in.kept = true;
+  in.counted = shares || rank == 0;
+  return in;
+}
+
+void model_runner::impl::layers(const step_input& all, const step_input* replayed, const layer_hook& hook) {
+  const step_input* here = &all;
+  const int targets = static_cast<int>(c().dspark_target_layer_ids.size());
   work->zero(counts.as<std::byte>(), counts.bytes());
-  if (in.unresolved)
-    ops.resolve_tokens(*work, {in.keys, drawn.as<const std::int32_t>(), in.key_tokens});
-  embed(in);
+  if (all.unresolved)
+    ops.resolve_tokens(*work, {all.keys, drawn.as<const std::int32_t>(), all.key_tokens});
+  embed(all);
   for (int layer = 0; layer < c().num_hidden_layers; ++layer) {
     const auto& facts = c().layers[layer];
+    if (layer == c().n_prefill_layer && replayed) {
+      if (replayed->kept)
+        keep_rows(all, *replayed);
+      here = replayed;
+      if (here->map.rows == 0) // the step lies before the windows of all its sequences
+        break;
+    }
+    const step_input& in = *here;
+    const int n = in.map.rows;
     if (hook)
       hook(layer, false, *work, ws.trunk.as<float>(), ws.pre.as<float>(), n);
     if (facts.is_engram)
@@ -58,14 +99,48 @@ void model_runner::impl::layers(const step_input& in, const layer_hook& hook) {
     if (hook)
       hook(layer, true, *work, ws.trunk.as<float>(), ws.pre.as<float>(), n);
   }
-  if (c().num_nextn_predict_layers > 0)
+  if (c().num_nextn_predict_layers == 0)
+    return;
+  const bool of_consumers = c().layers[c().dspark_target_layer_ids.front()].is_consumer;
+  if (const step_input& in = of_consumers ? *here : all; in.map.rows > 0)
     update_drafter_cache(in);
+}
+
+// The compressed KV of the first consumer layer is made of all rows. Then the streams and mixes of those that are kept
+// move together.
+void model_runner::impl::keep_rows(const step_input& in, const step_input& kept) {
+  const int layer = c().n_prefill_layer, n = in.map.rows, h = c().hidden_size;
+  collapse(n, ws.pre);
+  norm(ws.x.as<const float>(), weights->layers[layer].attn_norm, n, h, ws.normed.as<float>());
+  compress(in, layer);
+  keep_rows_of(ws.trunk, 4 * std::int64_t{c().hc_mult} * h, ws.expert_y, in, kept);
+  keep_rows_of(ws.pre, 4 * std::int64_t{c().hc_mult}, ws.next_pre, in, kept);
+}
+
+void model_runner::impl::keep_rows_of(const buffer& values, std::int64_t row_bytes, const buffer& between,
+                                      const step_input& in, const step_input& kept) {
+  const auto to = values.as<std::byte>(), by_way_of = between.as<std::byte>();
+  const auto move = [&](dev_ptr<std::byte> out, std::int64_t row, dev_ptr<std::byte> x, std::int64_t from,
+                        std::int64_t rows) {
+    work->copy(out + row * row_bytes, dev_ptr<const std::byte>((x + from * row_bytes).raw()),
+               static_cast<std::size_t>(rows * row_bytes));
+  };
+  if (in.shared)
+    context->gather(*work, values.as<const std::byte>(), row_bytes, kept_runs, by_way_of);
+  else
+    for (const context_run& r : kept_runs)
+      move(by_way_of, r.to, to, r.from, r.rows);
+  if (!kept.shared)
+    return move(to, 0, by_way_of, 0, kept.map.rows);
+  for (const context_run& r : kept_split.runs())
+    if (r.rank == context->rank())
+      move(to, r.from, by_way_of, r.to, r.rows);
 }
 
 // A step of a new size is computed like any other; the second one is recorded, and from then on the recording runs.
 void model_runner::impl::decode(const step_input& in) {
   const auto everything = [&] {
-    layers(in, {});
+    layers(in, nullptr, {});
     if (in.map.rows <= options.max_logit_rows)
       head(ws.trunk.as<const float>(), ws.pre.as<const float>(), in.map.rows);
   };
@@ -98,6 +173,12 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
   const auto& c = m.c();
   const int count = static_cast<int>(rows.size());
   TROUPE_CHECK(count <= m.options.max_logit_rows, "more logit rows than the runner holds");
+  if (m.last_kept) {
+    m.logit_rows.clear();
+    for (const std::int32_t r : rows)
+      m.logit_rows.push_back(m.replay.row_of(r));
+    rows = m.logit_rows;
+  }
   bool first_rows = true; // in order
   for (int i = 0; i < count; ++i)
     first_rows = first_rows && rows[static_cast<std::size_t>(i)] == i;
@@ -111,7 +192,7 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
   if (m.last_shared) { // from the ranks that computed them
     m.logit_runs.clear();
     for (int i = 0; i < count; ++i)
-      m.logit_runs.push_back(m.split.row(rows[static_cast<std::size_t>(i)], i));
+      m.logit_runs.push_back((m.last_kept ? m.kept_split : m.split).row(rows[static_cast<std::size_t>(i)], i));
     m.context->gather(*m.work, m.ws.trunk.as<const std::byte>(), 4 * streams, m.logit_runs, trunk.as<std::byte>());
     m.context->gather(*m.work, m.ws.pre.as<const std::byte>(), 4 * std::int64_t{c.hc_mult}, m.logit_runs,
                       pre.as<std::byte>());

@@ -4,6 +4,7 @@
 #include "devices/device.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/model/config.hpp"
+#include "runtime/scheduler/prefix_rules.hpp"
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,7 +35,9 @@ struct runner_options {
   int max_model_len = 0;   // positions
   int max_logit_rows = 64; // rows of logits that one step can produce; more are computed in pieces
   decode_form decode = decode_form::automatic;
-  bool shares_steps = false; // room for the other ranks' records of shared steps
+  bool shares_steps = false;       // room for the other ranks' records of shared steps
+  yoco_mode yoco = yoco_mode::off; // what the consumer layers do with the rows before step_rows::replay_from
+  int yoco_keep = 0;               // rows of a prompt's end that they keep, from which an engine derives that position
 };
 
 // Bytes that one KV block and one state slot take with these options (engine.md §10).
@@ -52,7 +55,8 @@ struct step_rows {
   std::vector<std::int32_t> first_block, blocks_of; // [sequences] into blocks
   std::vector<std::int32_t> tokens;                 // [all rows] ids, or token_in_flight
   std::vector<std::int32_t> blocks;
-  std::vector<std::int32_t> history; // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
+  std::vector<std::int32_t> history;     // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
+  std::vector<std::int32_t> replay_from; // [sequences] where the windows of consumer layers begin; empty = at 0
   bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
 };
 
@@ -107,7 +111,8 @@ public:
   stream& work(); // the stream that everything below is queued on
 
   // Runs all layers on the rows and writes the caches. Logits are computed on demand by logits(). The caches and logits
-  // of a shared step are those of the whole step; hook sees the rows computed here.
+  // of a shared step are those of the whole step; hook sees the rows computed here. Rows before replay_from have no
+  // logits with yoco compact and exact, and none that mean anything with mask.
   void forward(const step_rows& rows, const layer_hook& hook = {});
 
   // Logits [count, vocab] of rows of the last forward, in a buffer that the next call overwrites;

@@ -1,6 +1,7 @@
 #include "runtime/model/step_input.hpp"
 #include "runtime/base/check.hpp"
 #include "runtime/model/cache_layout.hpp"
+#include "runtime/model/replay.hpp"
 #include <algorithm>
 #include <bit>
 
@@ -31,6 +32,9 @@ step_input_builder::step_input_builder(const model_config& config, device& dev, 
 step_input step_input_builder::backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
   return send(s, rows, {.draft_block = 0, .share = share, .live = -1});
 }
+step_input step_input_builder::consumers(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
+  return send(s, rows, {.draft_block = 0, .share = share, .live = -1, .replayed = true});
+}
 step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) {
   return send(s, rows, {.draft_block = block, .share = {}, .live = -1});
 }
@@ -50,7 +54,7 @@ step_input step_input_builder::filled(stream& s, const step_rows& rows, int size
 }
 
 step_input step_input_builder::send(stream& s, const step_rows& in, const form& f) {
-  const auto [draft_block, share, live] = f;
+  const auto [draft_block, share, live, replayed] = f;
   const bool is_filled = live >= 0;
   const auto n_seq = static_cast<int>(in.slot.size());
   const auto n = static_cast<int>(in.tokens.size());
@@ -65,7 +69,8 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       position_.push_back(p);
       sequence_.push_back(q);
       bool draft = draft_block > 0;
-      lo_.push_back(std::max(0, (draft ? in.start[q] : p + 1) - config_.sliding_window));
+      lo_.push_back(replayed ? first_visible(p, config_.sliding_window, in.replay_from[q])
+                             : std::max(0, (draft ? in.start[q] : p + 1) - config_.sliding_window));
       hi_.push_back(draft ? in.start[q] + draft_block - 1 : p);
     }
   }

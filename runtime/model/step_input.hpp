@@ -25,6 +25,8 @@ struct step_input {
   row_map map;                          // the rows computed here
   row_map keys;                         // all rows of the step; `map` unless `shared`
   bool shared = false;                  // the rows computed here are a rank's share of the step
+  bool kept = false;                    // they are what consumer layers keep of a step whose compressed KV is stored
+  bool counted = true;                  // their routes count in the expert counts
   dev_ptr<const std::int32_t> tokens;   // [map.rows]
   dev_ptr<std::int32_t> key_tokens;     // [keys.rows]; `tokens` unless `shared`
   bool unresolved = false;              // some of them may be token_in_flight
@@ -44,6 +46,8 @@ public:
   // Window bounds of a backbone step: every row sees its own position and sliding_window - 1 before it. share: the rows
   // of the step that are computed here; empty = all.
   step_input backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share = {});
+  // The same for consumer layers, whose windows begin at replay_from.
+  step_input consumers(stream& s, const step_rows& rows, std::span<const std::int32_t> share = {});
   // A decode step, one row a sequence, as a graph wants it: placeholders (state slot 0, KV block 0) fill it up to
   // `size` rows, the block tables are as wide as the next power of two, and every array lies where it lies in all steps
   // of that size and width.
@@ -57,6 +61,7 @@ private:
     int draft_block = 0;                 // rows of a draft block, 0 = a backbone step
     std::span<const std::int32_t> share; // rows computed here, empty = all
     int live = -1;                       // of a filled step: rows before the placeholders
+    bool replayed = false;               // windows begin at replay_from
   };
   step_input send(stream& s, const step_rows& rows, const form& f);
 

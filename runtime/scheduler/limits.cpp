@@ -36,6 +36,9 @@ status check(const scheduler_limits& l) {
   if (l.snapshot_interval < 0 || l.snapshot_interval % tokens_per_kv_block != 0)
     return bad("snapshot_interval", l.snapshot_interval,
                "snapshots lie at block boundaries; use 0 or a multiple of " + std::to_string(tokens_per_kv_block));
+  if (l.yoco != yoco_mode::off && l.yoco_keep < 1)
+    return bad("yoco_keep", l.yoco_keep,
+               "the row that the first token is drawn from is always computed; use 1 or more");
   return nothing{};
 }
 

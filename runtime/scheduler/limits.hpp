@@ -29,7 +29,7 @@ struct scheduler_limits {
   std::int32_t snapshot_interval =
       0; // positions between snapshots inside a prompt, multiple of 128; 0 = at its end only
   yoco_mode yoco = yoco_mode::off;
-  std::int32_t yoco_keep = 140;
+  std::int32_t yoco_keep = 140; // rows that the mode keeps of a prompt; of exact too
 };
 
 // Limits that no scheduler can work under: the error says which one, and what to set instead.

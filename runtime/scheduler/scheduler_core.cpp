@@ -106,7 +106,7 @@ void scheduler_core::queue(sequence& s) {
 // A branch waits for its parent's prompt if it can share it; else it stays in the queue.
 void scheduler_core::park(sequence& s, sequence& parent) {
   const bool shares = (parent.in == phase::waiting || parent.in == phase::admitting || parent.in == phase::prefill) &&
-                      s.output.empty() && s.prompt_tokens() > 1 && !s.whole_prompt_needed() &&
+                      s.output.empty() && s.prompt_tokens() > 1 && !needs_whole_prompt(*s.spec) &&
                       (s.prompt == parent.prompt || *s.prompt == *parent.prompt);
   if (!shares)
     return;

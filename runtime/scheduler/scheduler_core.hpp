@@ -131,6 +131,7 @@ private:
   std::int32_t promised_blocks() const;
   bool worth_asking(const sequence& s, std::int32_t promised) const;
   bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
+  std::int32_t next_snapshot_of(const sequence& s) const;
   std::int32_t chunk_end(const sequence& s) const;
   template <class Visit> void each_admissible(Visit visit) const;
   void want_prefill();

@@ -51,10 +51,14 @@ bool scheduler_core::can_grow(const sequence& s) const {
   return blocks_short(s, 1) <= 0 || free_blocks() > 0 || active_.back() != &s;
 }
 
+std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
+  return next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
+                       own_rows(limits_.yoco, limits_.yoco_keep));
+}
+
 // Chunks end where snapshots are kept.
 std::int32_t scheduler_core::chunk_end(const sequence& s) const {
-  const std::int32_t at =
-      keeps_snapshots() ? next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval) : 0;
+  const std::int32_t at = keeps_snapshots() ? next_snapshot_of(s) : 0;
   return at > 0 ? at : s.prompt_tokens();
 }
 
@@ -251,10 +255,10 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   a.salt = s.salt;
   a.rows = rows;
   a.room = room_for(s, rows, promised);
-  if (limits_.prefix_cache && !s.whole_prompt_needed())
+  if (limits_.prefix_cache && !needs_whole_prompt(*s.spec))
     a.hit_limit = hit_cap(limits_.yoco, s.prompt_tokens(), limits_.yoco_keep);
   if (keeps_snapshots())
-    a.snapshot_interval = limits_.snapshot_interval;
+    a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep);
   next_.admit.push_back(std::move(a));
   waiting_.erase(&s);
   s.in = phase::admitting;
@@ -290,8 +294,7 @@ void scheduler_core::want_rows(sequence& s, std::int32_t rows) {
     return;
   turn_.rows.push_back({&s, s.life, s.spec->id, rows, false});
   const std::int32_t end = s.computed + rows;
-  if (s.in == phase::prefill && keeps_snapshots() &&
-      end == next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval))
+  if (s.in == phase::prefill && keeps_snapshots() && end == next_snapshot_of(s))
     want_snapshot(s, end, false);
   if (s.in == phase::decode && limits_.prefix_cache && limits_.cache_output_blocks && end % tokens_per_kv_block == 0)
     want_snapshot(s, end, true);

@@ -78,7 +78,6 @@ struct scheduled_sequence {
                                       : output[static_cast<std::size_t>(position - prompt_tokens())];
   }
   bool holds_cache() const { return in == phase::prefill || in == phase::decode; }
-  bool whole_prompt_needed() const { return spec->params.prompt_logprobs || !spec->logit_rows.empty(); }
 };
 
 struct before {

@@ -26,7 +26,9 @@ struct hand_step {
 };
 
 // Prompts of 1 to 700 tokens in chunks of any size, several sequences in a step; then tokens one or a few at a time.
-std::vector<hand_step> program(std::uint64_t seed, int vocab, std::vector<std::int32_t> lengths) {
+// keep: rows at a prompt's end that consumer layers compute, 0 = all.
+std::vector<hand_step> program(std::uint64_t seed, int vocab, std::vector<std::int32_t> lengths,
+                               std::int32_t keep = 0) {
   std::mt19937_64 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
   std::vector<hand_sequence> sequences;
@@ -42,9 +44,14 @@ std::vector<hand_step> program(std::uint64_t seed, int vocab, std::vector<std::i
   std::vector<hand_step> steps;
   const auto feed = [&](hand_step& s, std::size_t q, std::span<const std::int32_t> tokens) {
     const auto first = static_cast<std::int32_t>(s.rows.tokens.size());
+    const std::int32_t from = keep > 0 ? std::max(lengths[q] - keep, 0) : 0,
+                       start = static_cast<std::int32_t>(sequences[q].ids.size());
     sequences[q].feed(s.rows, tokens);
-    s.wanted.push_back(first + below(static_cast<int>(tokens.size())));
-    s.wanted.push_back(first + static_cast<std::int32_t>(tokens.size()) - 1);
+    s.rows.replay_from.push_back(from);
+    for (const std::int32_t row :
+         {below(static_cast<int>(tokens.size())), static_cast<std::int32_t>(tokens.size()) - 1})
+      if (start + row >= from)
+        s.wanted.push_back(first + row);
   };
   for (bool more = true; more;) {
     hand_step s;
@@ -84,7 +91,7 @@ struct outcome {
   int shared = 0;
 };
 
-runner_options options_of(roundings r) {
+runner_options options_of(roundings r, yoco_mode yoco = yoco_mode::off) {
   runner_options o;
   o.rounding = r;
   o.max_rows = max_rows;
@@ -93,12 +100,13 @@ runner_options options_of(roundings r) {
   o.state_slots = state_slots;
   o.max_model_len = 1024;
   o.shares_steps = true;
+  o.yoco = yoco;
   return o;
 }
 
-outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weights, roundings rounding,
+outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weights, const runner_options& options,
                  context_group* group, const std::vector<hand_step>& steps) {
-  model_runner runner(weights, dev, options_of(rounding), nullptr, group);
+  model_runner runner(weights, dev, options, nullptr, group);
   outcome o;
   const auto v = static_cast<std::size_t>(runner.config().vocab_size);
   std::uint64_t number = 0;
@@ -109,9 +117,10 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
     }
     o.shared += s.rows.shared;
     runner.forward(s.rows);
-    const auto on_device = runner.logits(s.wanted);
     auto& logits = o.logits.emplace_back(s.wanted.size() * v);
-    runner.work().to_host(logits.data(), on_device.as<const std::byte>(), logits.size() * sizeof(float));
+    if (!s.wanted.empty())
+      runner.work().to_host(logits.data(), runner.logits(s.wanted).as<const std::byte>(),
+                            logits.size() * sizeof(float));
     const auto& c = runner.config();
     std::vector<std::uint32_t> counts(static_cast<std::size_t>(c.num_hidden_layers * c.n_routed_experts));
     runner.work().to_host(counts.data(), runner.expert_counts().as<const std::byte>(), 4 * counts.size());
@@ -140,7 +149,7 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
 }
 
 // One rank on each of the devices.
-std::vector<outcome> run_group(const std::vector<std::string>& names, roundings rounding,
+std::vector<outcome> run_group(const std::vector<std::string>& names, const runner_options& options,
                                const std::vector<hand_step>& steps) {
   const auto ranks = static_cast<int>(names.size());
   const auto meeting = std::make_shared<context_meeting>(ranks);
@@ -163,7 +172,7 @@ std::vector<outcome> run_group(const std::vector<std::string>& names, roundings 
     threads.emplace_back([&, rank] {
       const auto r = static_cast<std::size_t>(rank);
       try {
-        out[r] = run_rank(*devices[r], weights.at(names[r]), rounding, ranks > 1 ? groups[r].get() : nullptr, steps);
+        out[r] = run_rank(*devices[r], weights.at(names[r]), options, ranks > 1 ? groups[r].get() : nullptr, steps);
       } catch (const std::exception& e) {
         failures[r] = e.what();
         groups[r]->abandon(e.what());
@@ -182,13 +191,14 @@ template <class T> bool same_bytes(const std::vector<T>& a, const std::vector<T>
 
 // Groups of these sizes, spread over the devices, against one rank on the first.
 void compare(const std::vector<std::string>& devices, roundings rounding, const std::vector<int>& sizes,
-             const std::vector<hand_step>& steps) {
-  const outcome alone = run_group({devices[0]}, rounding, steps)[0];
+             const std::vector<hand_step>& steps, yoco_mode yoco = yoco_mode::off) {
+  const runner_options options = options_of(rounding, yoco);
+  const outcome alone = run_group({devices[0]}, options, steps)[0];
   for (const int ranks : sizes) {
     std::vector<std::string> names;
     for (int rank = 0; rank < ranks; ++rank)
       names.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);
-    const auto group = run_group(names, rounding, steps);
+    const auto group = run_group(names, options, steps);
     std::vector<std::uint64_t> counts(alone.counts.size());
     for (std::size_t rank = 0; rank < group.size(); ++rank) {
       const auto& o = group[rank];
@@ -218,6 +228,14 @@ BOOST_AUTO_TEST_CASE(ranks_give_the_bits_of_one_rank) {
   compare({"cpu"}, roundings::serving, {2, 3}, program(2, vocab, {333, 131, 127}));
   compare({"cpu"}, roundings::off, {2}, program(3, vocab, {150, 301}));
   compare({"reference", "cpu"}, roundings::serving, {2}, program(4, vocab, {90}));
+}
+
+// Rows that consumer layers leave out: what stays is shared anew, or computed by every rank where it is little.
+BOOST_AUTO_TEST_CASE(ranks_that_leave_out_rows_give_the_bits_of_one_rank) {
+  const int vocab = tiny_checkpoint()->config().vocab_size;
+  compare({"cpu"}, roundings::serving, {2, 3}, program(8, vocab, {700, 1, 258}, 300), yoco_mode::compact);
+  compare({"queued cpu"}, roundings::serving, {2}, program(9, vocab, {420, 200}, 140), yoco_mode::compact);
+  compare({"cpu"}, roundings::serving, {2}, program(10, vocab, {400}, 140), yoco_mode::mask);
 }
 
 // Operations that run some time after they were called: rows are taken when they are there, and not overwritten before.

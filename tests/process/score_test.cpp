@@ -111,10 +111,20 @@ BOOST_AUTO_TEST_CASE(a_prompt_of_one_token_has_no_perplexity_and_bad_lines_fail_
   BOOST_TEST(contains(lines["\"r\""]["error"]["message"].get<std::string>(), "100"));
 }
 
-BOOST_AUTO_TEST_CASE(what_this_version_lacks_is_refused) {
-  const auto run = run_troupe({"score", "-", "-", "--yoco-check"});
-  BOOST_TEST(run.exit_code == 2);
-  BOOST_TEST(contains(run.err, "--yoco-check"));
+BOOST_AUTO_TEST_CASE(yoco_modes_are_compared) {
+  std::string lines = "{\"id\": \"short\", \"prompt\": \"two words\"}\nnonsense\n{\"id\": \"long\", \"prompt_ids\": [0";
+  for (int i = 1; i < 560; ++i)
+    lines += ", " + std::to_string(300 + i * 37 % 7000);
+  lines += "]}\n";
+  const auto run = troupe_reading(lines, {"score", "-", "-", "--yoco-check", "--max-num-batched-tokens", "200"});
+  BOOST_TEST(run.exit_code == 1); // for the line that is no request
+  BOOST_TEST(json_lines(run.out).size() == 3u);
+  for (const char* said :
+       {"compact (keeps 140 rows) and mask: 2 of 2 prompts equal bit for bit, 1 of them longer than 140",
+        "exact (keeps 521 rows) and off: 2 of 2 prompts equal bit for bit, 1 of them longer than 521"})
+    BOOST_TEST(contains(run.err, said), run.err);
+  BOOST_TEST(troupe_reading("{\"id\": \"a\", \"prompt\": \"b\"}\n", {"score", "-", "-", "--yoco-check"}).exit_code ==
+             0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -26,8 +26,13 @@ void refused(const finished_process& run, const std::vector<std::string>& named)
 BOOST_AUTO_TEST_SUITE(engine_settings)
 
 BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_remedy) {
-  refused(generate_with({"--yoco", "compact"}), {"--yoco = compact", "only off is supported", "use off"});
-  refused(generate_with({"--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
+  refused(generate_with({"--yoco", "full"}), {"--yoco = full", "use off, mask, compact or exact"});
+  refused(generate_with({"--yoco", "compact", "--yoco-keep", "139"}),
+          {"yoco_keep = 139", "window (128)", "take back (12)", "140 or more"});
+  refused(generate_with({"--yoco", "mask", "--yoco-keep", "0"}), {"--yoco-keep = 0", "from 1 to"});
+  refused(generate_with({"--yoco", "off", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
+  refused(generate_with({"--yoco", "exact", "--yoco-keep", "521"}), {"--yoco-keep = 521", "no effect"});
+  refused(generate_with({"--roundings", "model", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
   refused(generate_with({"--nextn", "5"}), {"--nextn = 5", "length 0"});
   refused(generate_with({"--verify", "rejection"}), {"--verify = rejection", "coupled"});
   refused(generate_with({"--varlen"}), {"--varlen", "no effect"});
@@ -77,9 +82,13 @@ BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error
     BOOST_TEST(run.exit_code == 0);
     BOOST_TEST(contains(run.err, seen), run.err);
   }
-  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}}),
-          {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE = mask"});
-  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "140"}}), {"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS"});
+  const auto yoco = generate_with(
+      {}, {{"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "mask"}, {"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "150"}});
+  BOOST_TEST(yoco.exit_code == 0);
+  BOOST_TEST(contains(yoco.err, "yoco mask (keeps 150 rows)"), yoco.err);
+  refused(generate_with({}, {{"DEEPINFER_YOCO_PREFILL_KEEP_TOKENS", "128"},
+                             {"DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE", "compact"}}),
+          {"yoco_keep = 128", "140 or more"});
   refused(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "32"}}),
           {"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS = 32"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_OVERRIDE_NUM_EXTRA_EXPERTS", "0"}}).exit_code == 0);
@@ -108,7 +117,8 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
         std::pair("[engine]\nmax_num_seqs = \"3\"\n", "engine.max_num_seqs = "),
         std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"),
         std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
-        std::pair("[engine]\nyoco = \"exact\"\n", "engine.yoco = exact"),
+        std::pair("[engine]\nyoco = \"whole\"\n", "engine.yoco = whole"),
+        std::pair("[engine]\nyoco = \"exact\"\nyoco_keep = 600\n", "engine.yoco_keep = 600"),
         std::pair("[engine]\nseed = 18446744073709551615\n", "in quotes"),
         std::pair("[engine]\nseed = \"18446744073709551616\"\n", "engine.seed = 18446744073709551616"),
         std::pair("[engine]\nseed = \"seven\"\n", "engine.seed = seven"),

@@ -3,6 +3,7 @@
 #pragma once
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/model/model_engine.hpp"
+#include "runtime/model/replay.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <algorithm>
@@ -25,6 +26,7 @@ struct hand_output {
   std::vector<float> logprobs, prompt_logprobs;
   std::vector<std::vector<token_logprob>> top;
   finish_reason end = finish_reason::none;
+  std::int32_t cached = 0; // prompt tokens that came from the prefix cache; no part of the result
   friend bool operator==(const hand_output& a, const hand_output& b) {
     auto bits = [](const std::vector<float>& v) {
       std::vector<std::uint32_t> out(v.size());
@@ -43,6 +45,7 @@ struct hand_engine_options {
   int kv_blocks = 400; // the dummy included
   bool async = false, prefix_cache = false;
   decode_form decode = decode_form::automatic;
+  yoco_mode yoco = yoco_mode::off;
 };
 
 class hand_engine {
@@ -58,7 +61,9 @@ public:
                  .state_slots = slots_of(o),
                  .max_model_len = 2048,
                  .max_logit_rows = 32,
-                 .decode = o.decode}),
+                 .decode = o.decode,
+                 .yoco = o.yoco,
+                 .yoco_keep = 140}),
         kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
   // Runs the requests (index into `requests` in the order given) together; results by index.
@@ -104,6 +109,8 @@ private:
     l.kv_blocks = o.kv_blocks;
     l.async = o.async;
     l.prefix_cache = o.prefix_cache;
+    l.yoco = o.yoco;
+    l.yoco_keep = kept_rows(o.yoco, 140, tiny_checkpoint()->config());
     return l;
   }
   static scheduling_request asked(int index, const hand_request& r) {
@@ -144,6 +151,7 @@ private:
       }
       if (e.end == finish_reason::none)
         continue;
+      o.cached = e.cached_tokens;
       o.end = e.end;
       preemptions_ += e.preemptions;
       BOOST_TEST(e.failure.message == "");
