@@ -21,6 +21,10 @@ status check(const scheduler_limits& l) {
     return bad("max_num_batched_tokens", l.max_num_batched_tokens, "a step needs at least one row; use 1 or more");
   if (l.kv_blocks < 2)
     return bad("kv_blocks", l.kv_blocks, "no request can ever run; use 2 or more (block 0 is not given out)");
+  if (l.nextn < 0 || 2 * (l.nextn + 1) > l.backtracking)
+    return bad("nextn", l.nextn,
+               "two steps may be out, and the window rings keep " + std::to_string(l.backtracking) +
+                   " positions for what they take back; use 0.." + std::to_string(l.backtracking / 2 - 1));
   if (l.decode_steps_between < 1)
     return bad("decode_steps_between", l.decode_steps_between, "prefill would starve decoding; use 1 or more");
   if (l.ageing_steps < 1)

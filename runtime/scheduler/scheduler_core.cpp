@@ -30,6 +30,21 @@ void keep_new(const sequence_spec& spec, std::int32_t start, std::int32_t end, s
 
 } // namespace
 
+// Why a result cannot be that of its rows; empty if it can.
+std::string scheduler_core::objection(const flown& f, std::int32_t start, const sequence_result& r) {
+  if (!f.sample)
+    return {};
+  const auto unusable = [](const drawn_token& t) { return t.id < 0; };
+  if (r.tokens.empty() || std::ranges::any_of(r.tokens, unusable))
+    return "the executor gave no token";
+  if (std::ssize(r.tokens) > f.drafts + 1)
+    return "the executor gave " + std::to_string(r.tokens.size()) + " tokens for " + std::to_string(f.drafts) +
+           " drafts";
+  if (f.slack > 0 && r.start != start)
+    return "the executor computed position " + std::to_string(r.start) + " where " + std::to_string(start) + " was due";
+  return {};
+}
+
 scheduler_core::scheduler_core(const scheduler_limits& limits) : limits_(limits), free_blocks_(limits.kv_blocks - 1) {
   TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1 &&
                    limits.ageing_steps >= 1,
@@ -59,6 +74,8 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.spec = std::move(request.spec);
   s.prompt = std::move(request.prompt);
   s.salt = std::move(request.salt);
+  s.host_paced = request.host_paced;
+  s.reach = reach_of(*s.spec, limits_.max_model_len);
   s.output.assign(request.emitted.begin(), request.emitted.end());
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
   s.order = {std::int64_t{request.priority} * limits_.ageing_steps + step_, ++arrivals_};
@@ -158,12 +175,14 @@ void scheduler_core::end(sequence& s, sequence_event event, events& out) {
   auto output = std::move(s.output); // keeps its memory
   auto blocks = std::move(s.blocks);
   auto branches = std::move(s.branches);
-  output.clear(), blocks.clear();
+  auto drafts = std::move(s.drafts);
+  output.clear(), blocks.clear(), drafts.clear();
   s = sequence{};
   s.life = ++lives_;
   s.output = std::move(output);
   s.blocks = std::move(blocks);
   s.branches = std::move(branches);
+  s.drafts = std::move(drafts);
   unused_.push_back(&s);
 }
 
@@ -183,7 +202,9 @@ void scheduler_core::expire(events& out) {
 void scheduler_core::publish(sequence& s) {
   if (!limits_.prefix_cache)
     return;
-  const std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
+  std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
+  if (s.hold_at > 0)
+    usable = std::min(usable, s.hold_at - 1);
   const std::int32_t blocks = usable / tokens_per_kv_block - s.published;
   if (blocks <= 0)
     return;
@@ -200,7 +221,8 @@ void scheduler_core::drop_cache(sequence& s) {
   ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
   s.life = ++lives_;
-  s.computed = s.committed = s.unresolved = s.published = s.snapshot_at = 0;
+  s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = 0;
+  s.drafted = false;
   s.blocks.clear();
   s.slot = s.snapshot = slot_id{};
   s.depends_on = 0;
@@ -275,28 +297,35 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
 void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   sequence& s = *f.s;
   ++s.steps;
-  if (r.failure.empty() && f.sample && (r.tokens.size() != 1 || r.tokens[0].id < 0))
-    r.failure = "the executor gave no token";
+  const std::int32_t start = f.slack > 0 ? s.committed : f.start; // all rows before it have come back
+  if (r.failure.empty())
+    r.failure = objection(f, start, r);
   if (!r.failure.empty()) {
     end_with(s, "device_error", std::move(r.failure), out);
     return;
   }
   sequence_event e = event_of(s);
   e.output = std::move(r);
-  if (!f.sample)
-    e.output.tokens.clear();
-  keep_new(*s.spec, f.start, f.end, s.delivered, e.output);
-  s.committed = f.end;
-  s.delivered = std::max(s.delivered, f.end);
+  std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {
+    const auto accepted = static_cast<std::int32_t>(e.output.tokens.size()) - 1;
     --s.unresolved;
-    s.output.push_back(e.output.tokens[0].id);
-    const finish_state state = finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
-    e.end = state.reason;
-    e.stop_id = state.stop_id;
-  } else if (f.end >= limits_.max_model_len) {
-    e.end = finish_reason::length; // the prompt fills the model's length
+    s.computed += accepted;
+    s.slack -= f.drafts;
+    if (s.host_paced)
+      s.drafts.swap(e.output.block);
+    take_tokens(s, e);
+    reached += static_cast<std::int32_t>(e.output.tokens.size()) - 1;
+  } else {
+    e.output.tokens.clear();
+    if (reached >= limits_.max_model_len)
+      e.end = finish_reason::length; // the prompt fills the model's length
   }
+  keep_new(*s.spec, start, reached, s.delivered, e.output);
+  s.committed = reached;
+  s.delivered = std::max(s.delivered, reached);
+  if (f.fills)
+    s.hold_at = 0;
   if (e.end != finish_reason::none) {
     end(s, std::move(e), out);
     return;
@@ -304,6 +333,20 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   publish(s);
   if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
     out.push_back(std::move(e));
+}
+
+// Up to the one that ends the sequence; what was accepted behind it never was.
+void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
+  auto& tokens = e.output.tokens;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    s.output.push_back(tokens[i].id);
+    const finish_state state = finish_after(*s.spec, tokens[i].id, std::ssize(s.output), limits_.max_model_len);
+    if (state.reason == finish_reason::none)
+      continue;
+    e.end = state.reason;
+    e.stop_id = state.stop_id;
+    tokens.resize(i + 1);
+  }
 }
 
 bool scheduler_core::consistent() const {
@@ -316,19 +359,20 @@ bool scheduler_core::consistent() const {
     if (s->in == phase::free || s->spec->id != id)
       return false;
     if (!s->holds_cache()) {
-      if (s->computed != 0 || s->committed != 0 || s->unresolved != 0 || !s->blocks.empty() || s->slot.value != 0)
+      if (s->computed != 0 || s->slack != 0 || s->committed != 0 || s->unresolved != 0 || !s->blocks.empty() ||
+          s->slot.value != 0)
         return false;
       continue;
     }
-    std::int32_t out = 0, drawn = 0;
+    std::int32_t out = 0, drawn = 0, drafts = 0;
     for (std::size_t i = 0; i < flights_out_; ++i)
       for (const flown& f : flights_[(first_flight_ + i) % 2].rows)
         if (f.s == s && f.life == s->life)
-          ++out, drawn += f.sample;
+          ++out, drawn += f.sample, drafts += f.drafts;
     const bool prompt_left = s->computed < s->prompt_tokens();
     if (s->committed > s->computed || s->computed > s->length() + std::max(0, s->unresolved - 1) ||
-        drawn != s->unresolved || (out == 0 && s->committed != s->computed) ||
-        blocks_for(s->computed) > std::ssize(s->blocks) || s->slot.value == 0 ||
+        drawn != s->unresolved || drafts != s->slack || (out == 0 && s->committed != s->computed) ||
+        blocks_for(std::min(s->computed + s->slack, s->reach)) > std::ssize(s->blocks) || s->slot.value == 0 ||
         prompt_left != (s->in == phase::prefill))
       return false;
   }

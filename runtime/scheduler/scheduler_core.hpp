@@ -36,6 +36,7 @@ struct scheduling_request {
   std::int32_t priority = 0;         // lower goes first
   std::int64_t deadline_steps = 0;   // ends with code "deadline" if it lives for more steps; 0 = none
   sequence_id fork_of;               // branch 0 of the same request: its prompt is computed once for both
+  bool host_paced = false;           // a step of it is planned only when the host knows all its tokens, drafts too
   std::vector<std::int32_t> emitted; // output already given out, before a worker was lost: computed, not drawn again
 };
 
@@ -86,8 +87,9 @@ private:
   struct flown { // rows of one sequence in a step that is out
     sequence* s;
     std::uint64_t life;
-    std::int32_t start, end;
+    std::int32_t start, slack, rows, drafts; // as in the plan
     bool sample;
+    bool fills; // takes the snapshot at the sequence's hold_at
   };
   struct flight {
     std::uint64_t number = 0;
@@ -99,6 +101,7 @@ private:
     sequence_id id;
     std::int32_t rows = 0;
     bool fork = false;
+    std::int32_t drafts = 0; // of the rows
   };
   struct turn {
     bool open = false;
@@ -120,6 +123,8 @@ private:
   void drop_cache(sequence& s);
   void apply(const flown& f, sequence_result& r, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
+  static std::string objection(const flown& f, std::int32_t start, const sequence_result& r);
+  void take_tokens(sequence& s, sequence_event& e);
   static bool current(const demand& d) { return d.s->life == d.life; }
 
   // scheduler_turn.cpp: who runs next
@@ -132,22 +137,33 @@ private:
   bool worth_asking(const sequence& s, std::int32_t promised) const;
   bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
   std::int32_t next_snapshot_of(const sequence& s) const;
+  bool keeps_outputs() const { return limits_.prefix_cache && limits_.cache_output_blocks; }
   std::int32_t chunk_end(const sequence& s) const;
+  // A branch may copy its parent's state while its window still lies in the parent's rings: that many positions behind
+  // the prompt.
+  std::int32_t fork_slack() const { return limits_.nextn > 0 ? limits_.backtracking - 1 : 4; }
   template <class Visit> void each_admissible(Visit visit) const;
   void want_prefill();
   void want_decode();
+  std::int32_t drafts_at_hand(const sequence& s) const;
+  std::int32_t share_drafts(std::int32_t budget);
+  std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
+  bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
   void want_admission(sequence& s, std::int32_t rows, std::int32_t promised);
   std::int32_t room_for(const sequence& s, std::int32_t rows, std::int32_t promised) const;
-  void want_rows(sequence& s, std::int32_t rows);
+  void want_rows(sequence& s, std::int32_t rows, std::int32_t drafts);
   std::int32_t secure(sequence& s, std::int32_t rows);
   sequence* victim_behind(const sequence& s) const;
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
+  void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);
+  bool take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out);
   void take_growth(const kv_got& got);
   void take_admissions(const kv_got& got, step_plan& out, events& ev);
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
-  void add_rows(sequence& s, std::int32_t rows, step_plan& out);
+  void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, step_plan& out);
+  void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const;
 
   scheduler_limits limits_;
   std::deque<sequence> store_; // records never move and are used again
@@ -173,6 +189,7 @@ private:
 
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;
+  std::vector<std::int32_t> lengths_; // drafts to verify, parallel to candidates_
   std::vector<std::int32_t> scratch_;
 };
 

@@ -8,17 +8,27 @@ namespace troupe {
 
 namespace {
 
-// A branch may copy its parent's state while its window still lies in the parent's rings, which keep 12 positions more.
-constexpr std::int32_t fork_slack = 4;
 constexpr std::int32_t bypass_window = 32;   // requests that do not fit and are passed over in one look at the queue
 constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
 
-std::int32_t blocks_short(const scheduled_sequence& s, std::int32_t rows) {
-  return blocks_for(s.computed + rows) - static_cast<std::int32_t>(s.blocks.size());
+// Blocks of a table that covers so many more rows wherever they lie.
+std::int32_t table_for(const scheduled_sequence& s, std::int32_t rows) {
+  return blocks_for(std::min(s.computed + s.slack + rows, s.reach));
 }
 
+std::int32_t blocks_short(const scheduled_sequence& s, std::int32_t rows) {
+  return table_for(s, rows) - static_cast<std::int32_t>(s.blocks.size());
+}
+
+// Rows that its blocks have place for.
 std::int32_t covered(const scheduled_sequence& s) {
-  return static_cast<std::int32_t>(s.blocks.size()) * tokens_per_kv_block - s.computed;
+  const std::int32_t top = static_cast<std::int32_t>(s.blocks.size()) * tokens_per_kv_block;
+  return top >= s.reach ? s.reach - s.computed : top - s.computed - s.slack;
+}
+
+// The last block boundary at or before a position.
+std::int32_t boundary_before(std::int32_t position) {
+  return position / tokens_per_kv_block * tokens_per_kv_block;
 }
 
 } // namespace
@@ -43,7 +53,7 @@ bool scheduler_core::can_decode(const sequence& s) const {
     return false;
   if (s.computed < s.length())
     return true;
-  return s.computed == s.length() && s.unresolved == 1 && !ends_with_token_in_flight(s);
+  return s.computed == s.length() && s.unresolved == 1 && !s.host_paced && !ends_with_token_in_flight(s);
 }
 
 // Whether a block for one more row is there, or could be taken from a sequence behind.
@@ -187,7 +197,7 @@ void scheduler_core::want_prefill() {
 
   for (std::size_t i = 0; i < candidates_.size(); ++i)
     if (candidates_[i]->in == phase::prefill && shares_[i].rows > 0)
-      want_rows(*candidates_[i], shares_[i].rows);
+      want_rows(*candidates_[i], shares_[i].rows, 0);
   std::int32_t promised = promised_blocks();
   for (std::size_t i = 0; i < candidates_.size(); ++i)
     if (candidates_[i]->in == phase::waiting && shares_[i].rows > 0) {
@@ -210,15 +220,69 @@ void scheduler_core::want_decode() {
     std::sort(candidates_.begin(), candidates_.end(), before{});
   }
   left -= static_cast<std::int32_t>(candidates_.size());
-  for (sequence* s : candidates_) {
-    if (s->in != phase::decode) // lost its cache to one before it
-      continue;
-    std::int32_t rows = 1 + std::clamp(s->length() - s->computed - 1, 0, left); // forced ones
-    if (s->snapshot_at > s->computed)
-      rows = std::min(rows, s->snapshot_at - s->computed);
-    left -= rows - 1;
-    want_rows(*s, rows);
+  std::int32_t reserved = 0; // blocks that rows without drafts of the candidates still need
+  if (limits_.nextn > 0) {
+    left -= share_drafts(left);
+    for (const sequence* s : candidates_)
+      reserved += std::max(0, blocks_short(*s, 1));
   }
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    sequence& s = *candidates_[i];
+    if (s.in != phase::decode) // lost its cache to one before it
+      continue;
+    std::int32_t drafts = 0;
+    if (limits_.nextn > 0) {
+      reserved -= std::max(0, blocks_short(s, 1));
+      drafts = affordable_drafts(s, lengths_[i], reserved);
+    }
+    std::int32_t forced = std::clamp(s.length() - s.computed - 1, 0, left);
+    if (s.snapshot_at > s.computed)
+      forced = std::min(forced, s.snapshot_at - s.computed - 1);
+    left -= forced;
+    want_rows(s, 1 + forced + drafts, drafts);
+  }
+}
+
+// Drafts that its next row could verify: of the newest block, not beyond its reach, and so few that a snapshot that is
+// due can be taken behind them.
+std::int32_t scheduler_core::drafts_at_hand(const sequence& s) const {
+  if (!s.drafted)
+    return 0;
+  std::int32_t drafts = std::min(limits_.nextn, s.reach - s.computed - 1);
+  if (s.host_paced)
+    drafts = std::min(drafts, static_cast<std::int32_t>(s.drafts.size()));
+  if (s.hold_at > 0 && s.computed + 1 >= s.hold_at)
+    drafts = std::min(drafts, s.hold_at + limits_.backtracking - s.computed - s.slack - 1);
+  return std::max(0, drafts);
+}
+
+// How many drafts each candidate verifies. Returns their sum, at most what forced rows leave of the budget. When that
+// is short, all get equally many, and those in front one more.
+std::int32_t scheduler_core::share_drafts(std::int32_t budget) {
+  lengths_.clear();
+  std::int32_t wanted = 0;
+  for (const sequence* s : candidates_) {
+    budget -= std::clamp(s->length() - s->computed - 1, 0, budget);
+    wanted += lengths_.emplace_back(drafts_at_hand(*s));
+  }
+  if (wanted <= budget)
+    return wanted;
+  std::int32_t left = budget;
+  scratch_.assign(lengths_.size(), 0);
+  for (std::int32_t level = 0; level < limits_.nextn && left > 0; ++level)
+    for (std::size_t i = 0; i < lengths_.size() && left > 0; ++i)
+      if (lengths_[i] > level)
+        ++scratch_[i], --left;
+  lengths_.swap(scratch_);
+  return budget - left;
+}
+
+// Those that need no block which another candidate needs for its first row, and nobody's cache.
+std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const {
+  const std::int32_t own = std::max(0, blocks_short(s, 1));
+  if (const std::int32_t need = blocks_short(s, 1 + drafts); need <= own || need <= free_blocks() - reserved)
+    return drafts;
+  return std::clamp(covered(s) + own * tokens_per_kv_block - 1, 0, drafts);
 }
 
 // Branches whose parent's prompt is through: each computes the prompt's last row again, with its own seed, on a copy of
@@ -287,17 +351,31 @@ std::int32_t scheduler_core::room_for(const sequence& s, std::int32_t rows, std:
 }
 
 // Rows of a sequence that holds KV, as many as blocks can be had for.
-void scheduler_core::want_rows(sequence& s, std::int32_t rows) {
+void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t drafts) {
   s.turn = turns_;
   rows = s.wanted_rows = secure(s, rows);
   if (rows == 0)
     return;
-  turn_.rows.push_back({&s, s.life, s.spec->id, rows, false});
+  drafts = std::min(drafts, rows - 1);
+  turn_.rows.push_back({&s, s.life, s.spec->id, rows, false, drafts});
   const std::int32_t end = s.computed + rows;
   if (s.in == phase::prefill && keeps_snapshots() && end == next_snapshot_of(s))
     want_snapshot(s, end, false);
-  if (s.in == phase::decode && limits_.prefix_cache && limits_.cache_output_blocks && end % tokens_per_kv_block == 0)
-    want_snapshot(s, end, true);
+  if (s.in == phase::decode && keeps_outputs())
+    want_decode_snapshot(s, end - drafts, end + s.slack);
+}
+
+// One is kept at a block boundary that all rows up to a step's end have certainly reached, while the boundary's window
+// is certainly still in the rings.
+void scheduler_core::want_decode_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end) {
+  const std::int32_t at = boundary_before(lowest_end);
+  if (at <= s.computed && at != s.hold_at)
+    return;
+  if (limits_.nextn == 0 ? at < lowest_end : highest_end > at + limits_.backtracking)
+    return;
+  if (limits_.nextn > 0)
+    s.hold_at = at;
+  want_snapshot(s, at, true);
 }
 
 void scheduler_core::want_snapshot(sequence& s, std::int32_t at, bool rolling) {
@@ -329,7 +407,7 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
   }
   if (need > 0) {
     free_blocks_ -= need;
-    next_.grow.push_back({s.spec->id, blocks_for(s.computed + rows)});
+    next_.grow.push_back({s.spec->id, table_for(s, rows)});
     turn_.grow.push_back({&s, s.life, s.spec->id, 0, false});
   }
   return rows;
@@ -366,7 +444,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     if (d.s->in == phase::prefill)
       rows = std::min(rows, chunk_end(*d.s) - d.s->computed);
     if (rows > 0)
-      add_rows(*d.s, rows, out);
+      add_rows(*d.s, rows, std::min(d.drafts, rows - 1), out);
   }
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
@@ -454,41 +532,76 @@ void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, 
   s.asked_at = step_;
 }
 
-void scheduler_core::add_rows(sequence& s, std::int32_t rows, step_plan& out) {
-  const std::int32_t start = s.computed, end = start + rows, known = s.length(), prompt = s.prompt_tokens();
+void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, step_plan& out) {
+  const std::int32_t start = s.computed, end = start + rows - drafts, prompt = s.prompt_tokens();
   planned_sequence& p = out.sequences.emplace_back();
   p.spec = s.spec;
   p.slot = s.slot;
   p.start = start;
+  p.slack = s.slack;
   p.rows = rows;
+  p.drafts = drafts;
+  p.limit = limits_.nextn > 0 && s.in == phase::decode ? s.reach : 0;
   p.first_token = static_cast<std::int32_t>(out.tokens.size());
   p.first_block = static_cast<std::int32_t>(out.blocks.size());
-  p.blocks = blocks_for(end);
+  p.blocks = table_for(s, rows);
   p.history = static_cast<std::int32_t>(out.history.size());
-  p.sample = end == known + s.unresolved && end < limits_.max_model_len;
+  p.sample = end == s.length() + s.unresolved && end < limits_.max_model_len;
+  p.propose = p.sample && proposes(s, end);
   p.next = end < prompt ? s.token(end) : -1;
-  for (std::int32_t position = start; position < end; ++position)
-    out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
-  for (std::int32_t b = 0; b < p.blocks; ++b)
-    out.blocks.push_back(s.blocks[static_cast<std::size_t>(b)].value);
-  for (std::int32_t h = start - limits_.history; h < start; ++h)
-    out.history.push_back(h >= 0 ? s.token(h) : -1);
-  if (s.snapshot_at == end) {
-    if (s.snapshot.value != 0)
-      out.snapshots.push_back({s.slot, s.snapshot});
-    s.snapshot_at = 0;
-    s.snapshot = slot_id{};
-  }
+  add_tokens(s, p, out);
+
+  flown f{&s, s.life, start, s.slack, rows, drafts, p.sample, false};
+  f.fills = take_snapshot(s, end, start + s.slack + rows, out);
   s.computed = end;
+  s.slack += drafts;
   s.unresolved += p.sample;
+  s.drafted = p.propose;
   s.last_step = step_ + 1;
-  flights_[(first_flight_ + flights_out_) % 2].rows.push_back({&s, s.life, start, end, p.sample});
+  flights_[(first_flight_ + flights_out_) % 2].rows.push_back(f);
   if (s.in == phase::prefill && end == prompt) {
     s.in = phase::decode;
     forks_.insert(forks_.end(), s.branches.begin(), s.branches.end());
-  } else if (end > prompt + fork_slack && !s.branches.empty()) {
+  } else if (!s.branches.empty() && s.computed + s.slack > prompt + fork_slack()) {
     release_branches(s); // there was no place for them in time
   }
+}
+
+// A block behind the token that is drawn at `end` is of use if a draft may lie there and the result is not fixed
+// anyway. Sequences that give out logits have each row computed once.
+bool scheduler_core::proposes(const sequence& s, std::int32_t end) const {
+  return limits_.nextn > 0 && end + 1 < s.reach && s.spec->logit_rows.empty() &&
+         end - s.prompt_tokens() + 1 >= std::ssize(s.spec->params.golden_token_ids);
+}
+
+void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const {
+  const std::int32_t first_draft = p.start + p.rows - p.drafts, known = s.length();
+  for (std::int32_t position = p.start; position < first_draft; ++position)
+    out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
+  for (std::int32_t i = 0; i < p.drafts; ++i)
+    out.tokens.push_back(s.host_paced ? s.drafts[static_cast<std::size_t>(i)] : draft_in_flight);
+  for (std::int32_t b = 0; b < p.blocks; ++b)
+    out.blocks.push_back(s.blocks[static_cast<std::size_t>(b)].value);
+  for (std::int32_t h = p.start - limits_.history; h < p.start; ++h)
+    out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
+}
+
+// Where the step's rows end is known to a range. True: the step fills the snapshot that publishing waits for.
+bool scheduler_core::take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out) {
+  const std::int32_t at = s.snapshot_at;
+  bool fills = false;
+  if (at > 0 && lowest_end >= at && highest_end <= at + limits_.backtracking) {
+    if (s.snapshot.value != 0)
+      out.snapshots.push_back({s.slot, s.snapshot});
+    fills = s.snapshot.value != 0 && s.hold_at == at;
+    if (s.hold_at == at && !fills)
+      s.hold_at = 0; // there was no slot for it
+    s.snapshot_at = 0;
+    s.snapshot = slot_id{};
+  }
+  if (limits_.nextn > 0 && s.in == phase::decode && keeps_outputs() && boundary_before(highest_end) > lowest_end)
+    s.hold_at = boundary_before(highest_end);
+  return fills;
 }
 
 } // namespace troupe

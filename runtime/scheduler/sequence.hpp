@@ -33,6 +33,8 @@ struct scheduled_sequence {
   std::shared_ptr<const std::vector<std::int32_t>> prompt;
   std::shared_ptr<const std::string> salt;
   service_order order;
+  bool host_paced = false;
+  std::int32_t reach = 0;                    // positions whose rows are ever computed
   std::int64_t expires = 0;                  // last step it may see; 0 = no deadline
   scheduled_sequence* parent = nullptr;      // of a parked branch
   std::vector<scheduled_sequence*> branches; // parked on this one
@@ -41,11 +43,15 @@ struct scheduled_sequence {
   std::uint64_t life = 0; // raised when the sequence ends or loses its cache: rows of an older life count for nothing
   std::vector<std::int32_t> output;
 
-  // Positions: 0 <= committed <= computed <= length().
-  std::int32_t computed = 0;   // whose rows have been planned
-  std::int32_t committed = 0;  // whose rows have come back
-  std::int32_t unresolved = 0; // tokens that planned rows draw
-  std::int32_t delivered = 0;  // positions whose rows' results went out, in any life
+  // Positions: 0 <= committed <= computed <= length(). How many drafts the steps that are out accept is not known, so
+  // each of the planned rows may lie up to `slack` positions higher.
+  std::int32_t computed = 0;        // whose rows have been planned, if no draft is accepted
+  std::int32_t slack = 0;           // drafts in the steps that are out
+  std::int32_t committed = 0;       // whose rows have come back
+  std::int32_t unresolved = 0;      // steps that are out and draw
+  bool drafted = false;             // the last of them leaves a block of drafts
+  std::vector<std::int32_t> drafts; // that block, for sequences that the host paces
+  std::int32_t delivered = 0;       // positions whose rows' results went out, in any life
 
   // The cache.
   std::vector<block_id> blocks;
@@ -53,6 +59,9 @@ struct scheduled_sequence {
   std::int32_t published = 0; // blocks
   slot_id snapshot;           // waits for the row that ends at snapshot_at
   std::int32_t snapshot_at = 0;
+  // A multiple of 128 that decode rows have passed or may have passed: what lies before it is published once its
+  // snapshot is there. 0 = none.
+  std::int32_t hold_at = 0;
   std::uint64_t depends_on =
       0; // step whose failure makes this life worthless: a fork's parent computed its prompt there
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct core_outcome {
   error failure;
   std::int64_t steps = 0, first_token_step = -1, longest_gap = 0, last_token_step = 0;
   std::int32_t preemptions = 0, cached = 0;
+  std::int64_t verified = 0, accepted = 0; // drafts
 };
 
 struct core_world {
@@ -54,6 +56,7 @@ struct core_world {
   std::vector<sequence_event> events;
   std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
   std::map<std::uint64_t, core_outcome> results;
+  std::set<std::uint64_t> host_paced;
   std::string trouble;    // first broken rule
   std::string kinds;      // of all steps, P and D
   std::size_t widest = 0; // rows of a step
@@ -70,6 +73,7 @@ struct core_world {
   explicit core_world(const scheduler_limits& l, std::int32_t slots = 0)
       : limits(l), core(l), kv(cache_of(l, slots)), model(l.kv_blocks) {
     model.history = l.history;
+    model.nextn = l.nextn;
   }
 
   void blame(const std::string& what) {
@@ -88,7 +92,10 @@ struct core_world {
         else
           r.longest_gap = std::max(r.longest_gap, now - r.last_token_step);
         r.last_token_step = now;
-        r.tokens.push_back(e.output.tokens[0].id);
+        for (const drawn_token& t : e.output.tokens)
+          r.tokens.push_back(t.id);
+        r.accepted += std::ssize(e.output.tokens) - 1;
+        r.verified += e.output.drafts;
       }
       r.prompt_logprobs.insert(r.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
                                e.output.prompt_logprobs.end());
@@ -103,6 +110,8 @@ struct core_world {
 
   status submit(core_request r) {
     r.ask.spec = r.spec;
+    if (r.ask.host_paced)
+      host_paced.insert(r.spec->id.value);
     auto s = core.submit(std::move(r.ask), events);
     absorb();
     return s;
@@ -140,9 +149,23 @@ struct core_world {
     for (const planned_sequence& s : p.sequences)
       if (s.start + s.rows > limits.max_model_len)
         blame("a position behind max_model_len");
+    for (const planned_sequence& s : p.sequences)
+      if (host_paced.contains(s.spec->id.value))
+        check_known(p, s);
     if (out.size() > (limits.async ? 1u : 0u))
       blame("too many steps out");
   }
+  // The host knows all tokens of a sequence that it paces, and nothing of it is out that could draw another.
+  void check_known(const step_plan& p, const planned_sequence& s) {
+    for (std::int32_t i = 0; i < s.rows; ++i)
+      if (p.tokens[static_cast<std::size_t>(s.first_token + i)] < 0)
+        blame("a token of " + s.spec->request_id + " is not known to the host");
+    for (const step_plan& before : out)
+      for (const planned_sequence& o : before.sequences)
+        if (o.sample && o.spec->id == s.spec->id && life_of(o) == life_of(s))
+          blame("a step of " + s.spec->request_id + " that draws is out already");
+  }
+  static std::int32_t life_of(const planned_sequence& s) { return s.slot.value; }
   // The oldest step runs and its result is booked.
   void finish_step() {
     step_result r;

@@ -2,6 +2,9 @@
 // in the KV blocks that the plan names, as real KV would, and a window of the last hashes in the state slot, as the
 // window rings would; so a wrong block table, snapshot, fork or hit, a lost row or a wrong position shows: as a
 // complaint if it can be seen on the spot, and in the text in any case.
+//
+// Its drafter foretells each token with a given share of right ones. Drafts, the newest token and its position live in
+// the state slot, as on a device, and drafts that turn out wrong leave their rows behind.
 #pragma once
 #include "runtime/kv/block_pool.hpp"
 #include "runtime/scheduler/plan.hpp"
@@ -50,14 +53,24 @@ struct stub_model {
   };
   struct slot {
     std::array<cell, ring> cells;
+    std::array<cell, ring> draft_cells;      // the drafter's own window
     std::int32_t drawn = -7, drawn_for = -7; // the last token drawn in this slot and its position
+    std::vector<std::int32_t> drafts;        // the block behind it; empty = none
+  };
+  // Where a sequence's rows lie and what they hold, as the device finds out.
+  struct placed {
+    std::int32_t start = 0, rows = 0, drafts = 0; // the last two without those beyond the limit
+    std::vector<std::int32_t> tokens;
   };
 
-  std::int32_t vocab = 50, history = 3;
+  std::int32_t vocab = 50, history = 3, nextn = 0;
+  double right = 0.5;      // share of drafts that are what the model draws
+  bool vary = false;       // confidences that differ, the higher the likelier
   std::vector<cell> cache; // [blocks, 128]
   std::vector<slot> slots;
-  std::string complaint; // first thing wrong with a plan
-  std::int64_t rows = 0; // computed so far
+  std::string complaint;   // first thing wrong with a plan
+  std::int64_t rows = 0;   // computed so far
+  std::int64_t beyond = 0; // sequences whose newest token lay at their limit: they had ended in the step before
 
   explicit stub_model(std::int32_t blocks) : cache(static_cast<std::size_t>(blocks) * 128) {}
 
@@ -77,6 +90,8 @@ struct stub_model {
 
   // The entry of a position, as the block table of the sequence finds it.
   cell& at(const step_plan& p, const planned_sequence& s, std::int32_t position) {
+    if (position / 128 >= s.blocks)
+      complain("position " + std::to_string(position) + " of " + s.spec->request_id + " lies behind its blocks");
     const auto block = p.blocks[static_cast<std::size_t>(s.first_block + position / 128)];
     if (block <= 0 || static_cast<std::size_t>(block) * 128 >= cache.size())
       complain("block 0 or outside the pool");
@@ -86,7 +101,7 @@ struct stub_model {
   void copy_in(const step_plan& p) {
     for (const slot_copy& c : p.restores) {
       const slot from = slot_at(c.from);
-      slot_at(c.to).cells = from.cells;
+      slot_at(c.to).cells = from.cells, slot_at(c.to).draft_cells = from.draft_cells;
     }
     for (const block_copy& c : p.block_copies)
       std::copy_n(cache.begin() + c.from.value * 128, 128, cache.begin() + c.to.value * 128);
@@ -113,35 +128,115 @@ struct stub_model {
     c.position = position;
     c.hash = stub_hash(position > 0 ? at(p, s, position - 1).hash : 0, token);
     at(p, s, position) = ring_at(position) = c;
+    state.draft_cells[static_cast<std::size_t>(position % ring)] = c;
     return c.hash;
   }
 
-  std::int32_t token_of(const step_plan& p, const planned_sequence& s, std::int32_t row) {
+  // Of the newest token and the drafts behind it, where the plan leaves them to the device.
+  placed place(const step_plan& p, const planned_sequence& s) {
+    const slot& state = slot_at(s.slot);
+    placed out;
+    out.start = s.slack > 0 ? state.drawn_for : s.start;
+    if (out.start < s.start || out.start > s.start + s.slack) {
+      complain("the newest token of " + s.spec->request_id + " lies at " + std::to_string(out.start) + ", not in " +
+               std::to_string(s.start) + " + " + std::to_string(s.slack));
+      out.start = s.start;
+    }
+    const std::int32_t room = s.limit > 0 ? std::max(0, s.limit - out.start) : s.rows;
+    out.rows = std::min(s.rows, room);
+    out.drafts = std::max(0, s.drafts - (s.rows - out.rows));
+    for (std::int32_t i = 0; i < out.rows; ++i)
+      out.tokens.push_back(token_of(p, s, i, out.start + i));
+    beyond += out.rows == 0;
+    return out;
+  }
+
+  std::int32_t token_of(const step_plan& p, const planned_sequence& s, std::int32_t row, std::int32_t position) {
     const std::int32_t token = p.tokens[static_cast<std::size_t>(s.first_token + row)];
+    const std::int32_t draft = row - (s.rows - s.drafts);
+    const slot& state = slot_at(s.slot);
+    if (draft >= 0) {
+      if (draft >= std::ssize(state.drafts) || position != state.drawn_for + 1 + draft) {
+        complain("a draft that is not there");
+        return 0;
+      }
+      const std::int32_t there = state.drafts[static_cast<std::size_t>(draft)];
+      if (token != draft_in_flight && token != there)
+        complain("another draft than the drafter's");
+      return there;
+    }
     if (token != token_in_flight) {
-      if (token < 0)
-        complain("a placeholder among the tokens");
+      if (token < 0 || s.slack > 0)
+        complain("a placeholder among the tokens, or a token where there must be one");
       return token;
     }
-    const slot& state = slot_at(s.slot);
-    if (state.drawn_for != s.start + row)
+    if (state.drawn_for != position)
       complain("the token in flight is not the one that the step before drew");
     return state.drawn;
   }
 
   void check(const step_plan& p, const planned_sequence& s) {
-    if (s.slot.value <= 0 || s.rows <= 0 || s.blocks != blocks_for(s.start + s.rows))
+    const std::int32_t highest_end = s.start + s.slack + s.rows;
+    if (s.slot.value <= 0 || s.rows <= 0 || s.slack < 0 || s.drafts < 0 || s.drafts >= s.rows || s.drafts > nextn ||
+        s.slack > nextn || s.blocks != blocks_for(s.limit > 0 ? std::min(highest_end, s.limit) : highest_end))
       complain("slot, rows or block table");
-    for (std::int32_t h = 0; h < history; ++h) {
+    if ((s.drafts > 0 || s.slack > 0) && (s.limit == 0 || s.rows != 1 + s.drafts || !s.sample))
+      complain("drafts without a limit, or behind other rows than the newest token's");
+    if (s.limit > 0 && s.start + s.rows > s.limit)
+      complain("rows that could never be of use");
+    if (s.propose && (!s.sample || nextn == 0))
+      complain("a draft block behind no token");
+    for (std::int32_t h = 0; h < history && s.slack == 0; ++h) {
       const std::int32_t position = s.start - history + h;
       if (p.history[static_cast<std::size_t>(s.history + h)] != (position < 0 ? -1 : at(p, s, position).token))
         complain("history");
     }
     const std::int32_t end = s.start + s.rows;
-    if (p.kind == step_kind::prefill && end > s.spec->prompt_tokens)
+    if (p.kind == step_kind::prefill && (end > s.spec->prompt_tokens || s.drafts > 0))
       complain("rows of an output in a prefill step");
     if (p.kind == step_kind::decode && s.start < s.spec->prompt_tokens - 1)
       complain("rows of a prompt in a decode step");
+  }
+
+  std::int32_t draw(const planned_sequence& s, std::uint64_t hash, std::int32_t position) const {
+    const auto& golden = s.spec->params.golden_token_ids;
+    const std::int32_t outputs = position - s.spec->prompt_tokens;
+    return outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
+                                        : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
+  }
+
+  // Draws behind the newest token and each draft that is right, and leaves the last token in the slot.
+  void draw_all(const planned_sequence& s, const placed& at, std::span<const std::uint64_t> hashes,
+                sequence_result& out) {
+    for (std::int32_t i = at.rows - at.drafts - 1; i < at.rows; ++i) {
+      drawn_token& drawn = out.tokens.emplace_back();
+      drawn.id = draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1);
+      drawn.logprob = -static_cast<float>(drawn.id) / 8;
+      slot_at(s.slot).drawn = drawn.id;
+      slot_at(s.slot).drawn_for = at.start + i + 1;
+      if (i + 1 < at.rows && drawn.id != at.tokens[static_cast<std::size_t>(i + 1)])
+        break;
+    }
+  }
+
+  // The drafter reads its window of all rows up to the newest token's.
+  void propose(const planned_sequence& s, std::uint64_t hash, sequence_result& out) {
+    slot& state = slot_at(s.slot);
+    const auto in = [&](std::int32_t q) { return static_cast<std::size_t>(q % ring); };
+    for (std::int32_t q = std::max(0, state.drawn_for - window); q < state.drawn_for; ++q)
+      if (state.draft_cells[in(q)] != state.cells[in(q)] || state.cells[in(q)].position != q)
+        complain("the drafter reads position " + std::to_string(q) + " of " + s.spec->request_id +
+                 " where another lies");
+    hash = stub_hash(hash, state.drawn);
+    for (std::int32_t j = 0; j < nextn; ++j) {
+      const std::int32_t token = draw(s, hash, state.drawn_for + 1 + j);
+      const double luck = static_cast<double>(stub_hash(hash, 0xD4AF) >> 11) * 0x1p-53;
+      const std::int32_t draft = luck < right ? token : (token + 1) % vocab;
+      state.drafts.push_back(draft);
+      out.block.push_back(draft);
+      out.confidence.push_back(static_cast<float>(vary ? 1 - luck : right));
+      hash = stub_hash(hash, draft);
+    }
   }
 
   void run(const step_plan& p, step_result& r) {
@@ -151,38 +246,43 @@ struct stub_model {
     copy_in(p);
     for (const planned_sequence& s : p.sequences) {
       check(p, s);
-      std::uint64_t hash = 0;
-      for (std::int32_t i = 0; i < s.rows; ++i)
-        hash = compute(p, s, s.start + i, token_of(p, s, i));
+      const placed at = place(p, s);
+      std::vector<std::uint64_t> hashes;
+      for (std::int32_t i = 0; i < at.rows; ++i)
+        hashes.push_back(compute(p, s, at.start + i, at.tokens[static_cast<std::size_t>(i)]));
       sequence_result& out = r.sequences.emplace_back();
       out.id = s.spec->id;
-      const std::int32_t end = s.start + s.rows, outputs = end - s.spec->prompt_tokens;
-      if (s.sample) {
-        const auto& golden = s.spec->params.golden_token_ids;
-        drawn_token& drawn = out.tokens.emplace_back();
-        drawn.id = outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
-                                                : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
-        drawn.logprob = -static_cast<float>(drawn.id) / 8;
-        slot_at(s.slot).drawn = drawn.id;
-        slot_at(s.slot).drawn_for = end;
+      out.start = at.start;
+      out.drafts = at.drafts;
+      if (s.sample && at.rows > 0) {
+        slot_at(s.slot).drafts.clear();
+        draw_all(s, at, hashes, out);
+        if (s.propose)
+          propose(s, hashes[static_cast<std::size_t>(slot_at(s.slot).drawn_for - 1 - at.start)], out);
       }
-      if (s.spec->params.prompt_logprobs)
-        for (std::int32_t i = s.start; i < end; ++i)
-          if (i + 1 < s.spec->prompt_tokens)
-            out.prompt_logprobs.push_back(static_cast<float>(i + 1 < end ? at(p, s, i + 1).token : s.next));
-      for (const std::int32_t row : s.spec->logit_rows)
-        if (row >= s.start && row < end)
-          out.logits.push_back(static_cast<float>(at(p, s, row).token));
+      add_prompt_results(p, s, out);
     }
     copy_out(p);
+  }
+
+  void add_prompt_results(const step_plan& p, const planned_sequence& s, sequence_result& out) {
+    const std::int32_t end = s.start + s.rows;
+    if (s.spec->params.prompt_logprobs)
+      for (std::int32_t i = s.start; i < end; ++i)
+        if (i + 1 < s.spec->prompt_tokens)
+          out.prompt_logprobs.push_back(static_cast<float>(i + 1 < end ? at(p, s, i + 1).token : s.next));
+    for (const std::int32_t row : s.spec->logit_rows)
+      if (row >= s.start && row < end)
+        out.logits.push_back(static_cast<float>(at(p, s, row).token));
   }
 
   // A step that went wrong: its rows hold anything.
   void spoil(const step_plan& p) {
     copy_in(p);
     for (const planned_sequence& s : p.sequences) {
-      for (std::int32_t i = 0; i < s.rows; ++i)
-        at(p, s, s.start + i) = cell{0xBAD, 1, -9};
+      const std::int32_t end = s.start + s.slack + s.rows;
+      for (std::int32_t i = s.start; i < (s.limit > 0 ? std::min(end, s.limit) : end); ++i)
+        at(p, s, i) = cell{0xBAD, 1, -9};
       slot_at(s.slot) = slot{};
     }
     copy_out(p);

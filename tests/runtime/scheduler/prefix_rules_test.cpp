@@ -45,6 +45,8 @@ BOOST_AUTO_TEST_CASE(limits_that_cannot_work_are_refused_with_a_remedy) {
     BOOST_TEST(s.failure().message.find(remedy) != std::string::npos, s.failure().message);
   };
   refused([](auto& l) { l.max_num_batched_tokens = 0; }, "max_num_batched_tokens = 0", "use 1 or more");
+  refused([](auto& l) { l.nextn = 6; }, "nextn = 6", "use 0..5");
+  refused([](auto& l) { l.nextn = -1; }, "nextn = -1", "use 0..5");
   refused([](auto& l) { l.kv_blocks = 1; }, "kv_blocks = 1", "use 2 or more");
   refused([](auto& l) { l.max_num_seqs = 0; }, "max_num_seqs = 0", "use 1 or more");
   refused([](auto& l) { l.max_model_len = 0; }, "max_model_len = 0", "use 1 or more");
