@@ -123,16 +123,37 @@ void go_on(self_ptr self) {
     remind(self);
 }
 
-// Tells the verifier what the step will decode; its plan comes back for a later round.
+// Tells the verifier what the step will decode, and what came of the last one; its plan comes back for a later round.
 void consult_verifier(self_ptr self, const step_plan& plan) {
   auto& st = state_of(self);
-  spec_load l;
-  l.round = ++st.round;
+  spec_load l = std::exchange(st.outcome, {});
+  l.round = st.core->draft_round();
   l.rank = st.setup.group_rank;
   l.sequences = static_cast<std::int32_t>(plan.sequences.size());
   for (const planned_sequence& s : plan.sequences)
     l.kv_tokens += s.start;
+  const auto survivals = st.core->planner().survivals();
+  l.survivals = pack_f32({survivals.begin(), survivals.end()});
   tell(self, st.setup.verifier, std::move(l));
+}
+
+// What a decode step's drafts were worth goes into the counters, the step times and the next load of the verifier.
+void take_outcome(scheduler_state& st, const step_outcome& o, double ms) {
+  if (o.rows == 0)
+    return;
+  draft_counters& c = st.metrics.speculation;
+  for (std::size_t i = 0; i < o.verified.size(); ++i)
+    c.take_sequence(o.verified[i], o.accepted[i]);
+  for (auto without = static_cast<std::int64_t>(o.verified.size()); without < o.sequences; ++without)
+    c.take_sequence(0, 0);
+  c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);
+  c.not_finite += o.not_finite;
+  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms, 0, o.drafted};
+  st.core->planner().observe(st.outcome.last);
+  const auto bytes = [](const std::vector<std::int32_t>& counts) { return std::string(counts.begin(), counts.end()); };
+  st.outcome.verified = bytes(o.verified);
+  st.outcome.accepted = bytes(o.accepted);
+  st.outcome.confidences = pack_f32(o.confidences);
 }
 
 void note_starts(scheduler_state& st, const step_plan& prefill) {
@@ -151,10 +172,10 @@ void end_turn(self_ptr self) {
   st.metrics.plan_time.observe(st.planning + seconds_since(began));
   st.next_trip = (st.next_trip + 1) % st.trips.size();
   tell(self, st.setup.executor, step{t.plan->number, t.plan, t.result});
-  if (t.plan->kind == step_kind::decode)
-    consult_verifier(self, *t.plan);
-  else
+  if (t.plan->kind == step_kind::prefill)
     note_starts(st, *t.plan);
+  else if (st.setup.limits.nextn > 0)
+    consult_verifier(self, *t.plan);
 }
 
 void finish_turn(self_ptr self, const kv_turn_done& d) {
@@ -175,7 +196,9 @@ void finish_step(self_ptr self, const step_done& d) {
   ++st.answers;
   st.metrics.take_step(t.plan->kind == step_kind::prefill, static_cast<std::int64_t>(t.plan->tokens.size()),
                        r.ms / 1000);
+  const double ms = r.ms;
   st.core->complete(r, st.events);
+  take_outcome(st, st.core->outcome(), ms);
   go_on(self);
 }
 
@@ -239,7 +262,7 @@ ack end_sequence(self_ptr self, const cancel& c) {
 
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
-  state_of(self).core.emplace(setup.limits);
+  state_of(self).core.emplace(setup.limits, step_cost(setup.step_curve));
   for (scheduler_state::round_trip& t : state_of(self).trips)
     t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
   watch(self, state_of(self).watched, setup.executor,
@@ -256,7 +279,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const spec_plan& p) {
         auto& st = state_of(self);
         if (st.setup.group_rank < p.total_q.size())
-          st.advice = {p.round, p.sequences, p.total_q[st.setup.group_rank]};
+          st.core->planner().advise({p.round, p.sequences, p.total_q[st.setup.group_rank]});
       },
       [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },
       [=](const scheduler_query&) {

@@ -5,7 +5,6 @@
 #include "cluster/messages.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include "runtime/scheduler/step_engine.hpp"
-#include "runtime/speculation/planner.hpp"
 #include <array>
 #include <chrono>
 #include <optional>
@@ -17,6 +16,7 @@ struct scheduler_setup {
   std::uint32_t rank = 0;
   std::uint32_t group_rank = 0; // among the engines that share its verifier
   scheduler_limits limits;
+  std::vector<timed_size> step_curve; // of decode steps; empty: every draft at hand is verified
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;
@@ -48,8 +48,7 @@ struct scheduler_state {
   std::unordered_map<std::uint64_t, route> routes; // by sequence
   engine_metrics metrics;
   double planning = 0; // seconds, of the turn under way
-  draft_advice advice; // newest, of the verifier
-  std::uint64_t round = 0;
+  spec_load outcome;   // what the verifier has not heard yet of steps that ended
   bool draining = false;
   bool checking = false; // a step_check is under way
   watch_list watched;

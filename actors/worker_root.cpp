@@ -144,6 +144,7 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   scheduler_setup s;
   s.rank = rank;
   s.limits = p.limits;
+  s.step_curve = p.speculation.curve;
   s.kv = e.kv;
   s.executor = e.executor;
   s.group_rank = rank - first_of_group(p, rank);

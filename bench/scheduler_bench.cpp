@@ -32,15 +32,15 @@ scheduling_request request(std::uint64_t id, std::vector<std::int32_t> prompt, s
   return r;
 }
 
-// An engine that draws token 7, or an arbitrary one, for every row that asks for one.
+// An engine that draws token 7, or an arbitrary one, for every row that asks for one; the first two drafts are right.
 class hollow_engine {
 public:
-  hollow_engine(const scheduler_limits& limits, std::int32_t vocab)
-      : core(limits), kv({.blocks = limits.kv_blocks,
-                          .slots = 1 + 2 * limits.max_num_seqs,
-                          .snapshot_slots = limits.max_num_seqs,
-                          .numerics_id = "none",
-                          .model_id = "none"}),
+  hollow_engine(const scheduler_limits& limits, std::int32_t vocab, step_cost cost = {})
+      : core(limits, std::move(cost)), kv({.blocks = limits.kv_blocks,
+                                           .slots = 1 + 2 * limits.max_num_seqs,
+                                           .snapshot_slots = limits.max_num_seqs,
+                                           .numerics_id = "none",
+                                           .model_id = "none"}),
         vocab_(vocab) {}
 
   // One step: the core plans, the KV cache answers, the oldest step's result is booked. False if nothing is left.
@@ -90,16 +90,22 @@ public:
   double core_us = 0, kv_us = 0;
 
 private:
+  static std::int32_t right(std::int32_t drafts) { return std::min(drafts, 2); }
   void draw(const step_plan& plan) {
     result_.number = plan.number;
     result_.failure.clear();
     result_.sequences.resize(plan.sequences.size());
     for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+      const planned_sequence& s = plan.sequences[i];
       sequence_result& r = result_.sequences[i];
-      r.id = plan.sequences[i].spec->id;
-      r.tokens.resize(plan.sequences[i].sample);
-      if (!r.tokens.empty())
-        r.tokens[0].id = vocab_ > 0 ? static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocab_)) : 7;
+      r.id = s.spec->id;
+      r.start = s.start + right(s.slack);
+      r.drafts = s.drafts;
+      r.tokens.resize(s.sample ? static_cast<std::size_t>(1 + right(s.drafts)) : 0);
+      for (drawn_token& t : r.tokens)
+        t.id = vocab_ > 0 ? static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocab_)) : 7;
+      if (s.propose)
+        r.confidence = {0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
       r.failure.clear();
     }
   }
@@ -117,15 +123,17 @@ double quantile(std::vector<double> v, double q) {
   return v[static_cast<std::size_t>(q * static_cast<double>(v.size() - 1))];
 }
 
-void measure_decode(const bench_settings& settings, std::int32_t sequences) {
+void measure_decode(const bench_settings& settings, std::int32_t sequences, std::int32_t nextn) {
   const int steps = settings.smoke ? 100 : 4000;
   scheduler_limits l;
   l.max_num_seqs = sequences;
-  l.max_num_batched_tokens = std::max(2048, sequences);
-  l.max_model_len = 8192;
-  const std::int32_t tokens = steps + 2000; // all still decode when the last prompt is through
+  l.nextn = nextn;
+  l.max_num_batched_tokens = std::max(2048, sequences * (1 + nextn));
+  l.max_model_len = 32768;
+  const std::int32_t most = nextn > 0 ? 3 : 1;       // tokens of a step
+  const std::int32_t tokens = most * (steps + 2000); // all still decode when the last prompt is through
   l.kv_blocks = 1 + sequences * blocks_for(1000 + tokens);
-  hollow_engine e(l, 0);
+  hollow_engine e(l, 0, step_cost({{1, 5}, {64, 6}, {256, 9}, {1024, 15}, {8192, 80}}));
   for (std::int32_t i = 0; i < sequences; ++i) {
     std::vector<std::int32_t> prompt(1000);
     for (std::int32_t p = 0; p < 1000; ++p)
@@ -141,13 +149,16 @@ void measure_decode(const bench_settings& settings, std::int32_t sequences) {
     }
     e.events.clear();
   }
-  json line = line_of(settings, "scheduler", "decoding " + std::to_string(sequences));
+  json line = line_of(settings, "scheduler",
+                      "decoding " + std::to_string(sequences) +
+                          (nextn > 0 ? ", up to " + std::to_string(nextn) + " drafts each" : ""));
   line.update({{"core_p50_us", quantile(core, 0.5)},
                {"core_p99_us", quantile(core, 0.99)},
                {"kv_p50_us", quantile(kv, 0.5)},
                {"kv_p99_us", quantile(kv, 0.99)},
                {"steps", core.size()}});
-  if (sequences == 256) // so much for booking results alone, before planning (vllm-project/vllm, pull request 46112)
+  if (sequences == 256 &&
+      nextn == 0) // so much for booking results alone, before planning (vllm-project/vllm, pull request 46112)
     line["for_comparison"] = "vLLM, update_from_output at 256 running requests: 254 to 287 us";
   settings.emit(line);
 }
@@ -155,8 +166,9 @@ void measure_decode(const bench_settings& settings, std::int32_t sequences) {
 } // namespace
 
 void bench_scheduler(const bench_settings& settings) {
-  for (const std::int32_t sequences : {16, 64, 256, 1024})
-    measure_decode(settings, sequences);
+  for (const std::int32_t nextn : {0, 5})
+    for (const std::int32_t sequences : {16, 64, 256, 1024})
+      measure_decode(settings, sequences, nextn);
 }
 
 void bench_soak(const bench_settings& settings) {

@@ -45,7 +45,10 @@ std::string scheduler_core::objection(const flown& f, std::int32_t start, const 
   return {};
 }
 
-scheduler_core::scheduler_core(const scheduler_limits& limits) : limits_(limits), free_blocks_(limits.kv_blocks - 1) {
+scheduler_core::scheduler_core(const scheduler_limits& limits, step_cost cost)
+    : limits_(limits), free_blocks_(limits.kv_blocks - 1),
+      planner_({limits.nextn, limits.varlen, limits.max_num_batched_tokens}, std::move(cost)) {
+  draft_plan_.draft = true;
   TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1 &&
                    limits.ageing_steps >= 1,
                "scheduler limits");
@@ -223,6 +226,7 @@ void scheduler_core::drop_cache(sequence& s) {
   s.life = ++lives_;
   s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = 0;
   s.drafted = false;
+  s.confidences.reset();
   s.blocks.clear();
   s.slot = s.snapshot = slot_id{};
   s.depends_on = 0;
@@ -262,6 +266,7 @@ void scheduler_core::complete(step_result& result, events& out) {
   if (result.failure.empty() && result.sequences.size() != f.rows.size())
     result.failure = "the executor answered for " + std::to_string(result.sequences.size()) + " of " +
                      std::to_string(f.rows.size()) + " sequences";
+  begin_outcome(f);
   if (!result.failure.empty())
     fail_step(f, result.failure, out);
   else
@@ -272,6 +277,7 @@ void scheduler_core::complete(step_result& result, events& out) {
 
 // Nothing of the step counts: its sequences end, and branches that copied from them start over.
 void scheduler_core::fail_step(const flight& f, const std::string& why, events& out) {
+  outcome_.rows = 0;
   for (const flown& r : f.rows)
     if (r.s->life == r.life) {
       ++r.s->steps;
@@ -304,6 +310,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
     end_with(s, "device_error", std::move(r.failure), out);
     return;
   }
+  if (limits_.nextn > 0)
+    take_drafts(f, r);
   sequence_event e = event_of(s);
   e.output = std::move(r);
   std::int32_t reached = start + f.rows - f.drafts;
@@ -315,6 +323,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
     if (s.host_paced)
       s.drafts.swap(e.output.block);
     take_tokens(s, e);
+    outcome_.emitted += std::ssize(e.output.tokens);
     reached += static_cast<std::int32_t>(e.output.tokens.size()) - 1;
   } else {
     e.output.tokens.clear();
@@ -333,6 +342,33 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   publish(s);
   if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
     out.push_back(std::move(e));
+}
+
+void scheduler_core::begin_outcome(const flight& f) {
+  outcome_.rows = f.row_count;
+  outcome_.sequences = static_cast<std::int32_t>(f.rows.size());
+  outcome_.kv_tokens = f.kv_tokens;
+  outcome_.drafted = f.drafted;
+  outcome_.expected_tokens = f.expected_tokens;
+  outcome_.expected_ms = f.expected_ms;
+  outcome_.emitted = 0;
+  outcome_.verified.clear(), outcome_.accepted.clear(), outcome_.confidences.clear();
+  outcome_.not_finite = 0;
+}
+
+// What became of the drafts that a row verified, and the confidences of those that it leaves.
+void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
+  sequence& s = *f.s;
+  if (r.drafts > 0) {
+    const auto known = s.confidences.for_split(); // of the block that the step before left
+    const auto verified = std::min(r.drafts, f.drafts);
+    outcome_.verified.push_back(verified);
+    outcome_.accepted.push_back(static_cast<std::int32_t>(r.tokens.size()) - 1);
+    for (std::int32_t j = 0; j < verified; ++j)
+      outcome_.confidences.push_back(j < std::ssize(known) ? known[static_cast<std::size_t>(j)] : 1);
+  }
+  const std::size_t left = std::min(r.confidence.size(), static_cast<std::size_t>(limits_.nextn));
+  outcome_.not_finite += static_cast<std::uint64_t>(s.confidences.process(std::span(r.confidence).first(left)));
 }
 
 // Up to the one that ends the sequence; what was accepted behind it never was.

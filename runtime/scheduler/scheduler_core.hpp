@@ -18,7 +18,9 @@
 #include "runtime/scheduler/plan.hpp"
 #include "runtime/scheduler/row_shares.hpp"
 #include "runtime/scheduler/sequence.hpp"
+#include "runtime/scheduler/step_outcome.hpp"
 #include "runtime/scheduler/step_type.hpp"
+#include "runtime/speculation/planner.hpp"
 #include <array>
 #include <deque>
 #include <optional>
@@ -47,7 +49,8 @@ class scheduler_core {
 public:
   using events = std::vector<sequence_event>;
 
-  explicit scheduler_core(const scheduler_limits& limits); // see check()
+  // See check(). `cost` of decode steps: without a curve every draft at hand is verified.
+  explicit scheduler_core(const scheduler_limits& limits, step_cost cost = {});
 
   // Queues a sequence. Refused, with nothing queued: code duplicate_id, invalid_prompt, prompt_too_long (longer than
   // the model's length or, unchunked, than a step) or no_space (needs more KV than there is).
@@ -67,6 +70,11 @@ public:
   void complete(step_result& result, events& out);
   // Ends everything that is alive with this error; steps that are out count as over.
   void fail_all(const error& why, events& out);
+
+  // Chooses how many drafts a decode step verifies; takes the verifier's advice and the times of steps.
+  draft_planner& planner() { return planner_; }
+  std::uint64_t draft_round() const { return draft_plan_.round; } // of the last decode step that was wanted
+  const step_outcome& outcome() const { return outcome_; }        // of the last step that was booked
 
   std::size_t waiting() const { return waiting_.size() + parked_; }
   std::size_t running() const { return active_.size(); } // sequences that hold KV
@@ -94,6 +102,11 @@ private:
   struct flight {
     std::uint64_t number = 0;
     std::vector<flown> rows;
+    std::int32_t row_count = 0; // of a decode step with drafts switched on, else 0
+    std::int64_t kv_tokens = 0;
+    bool drafted = false;
+    float expected_tokens = 0;
+    double expected_ms = 0;
   };
   struct demand { // of one sequence in the turn under way; void if its life has passed
     sequence* s;
@@ -125,6 +138,8 @@ private:
   void fail_step(const flight& f, const std::string& why, events& out);
   static std::string objection(const flown& f, std::int32_t start, const sequence_result& r);
   void take_tokens(sequence& s, sequence_event& e);
+  void take_drafts(const flown& f, const sequence_result& r);
+  void begin_outcome(const flight& f);
   static bool current(const demand& d) { return d.s->life == d.life; }
 
   // scheduler_turn.cpp: who runs next
@@ -146,7 +161,7 @@ private:
   void want_prefill();
   void want_decode();
   std::int32_t drafts_at_hand(const sequence& s) const;
-  std::int32_t share_drafts(std::int32_t budget);
+  std::int32_t plan_drafts(std::int32_t budget);
   std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
   bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
@@ -158,6 +173,7 @@ private:
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
   void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);
   bool take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out);
+  void note_prediction(const step_plan& p, flight& f) const;
   void take_growth(const kv_got& got);
   void take_admissions(const kv_got& got, step_plan& out, events& ev);
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
@@ -189,7 +205,10 @@ private:
 
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;
-  std::vector<std::int32_t> lengths_; // drafts to verify, parallel to candidates_
+  draft_planner planner_;
+  draft_plan draft_plan_; // of candidates_
+  std::vector<draft_candidate> draft_candidates_;
+  step_outcome outcome_;
   std::vector<std::int32_t> scratch_;
 };
 

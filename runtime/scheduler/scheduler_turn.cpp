@@ -221,8 +221,8 @@ void scheduler_core::want_decode() {
   }
   left -= static_cast<std::int32_t>(candidates_.size());
   std::int32_t reserved = 0; // blocks that rows without drafts of the candidates still need
-  if (limits_.nextn > 0) {
-    left -= share_drafts(left);
+  if (limits_.nextn > 0 && !candidates_.empty()) {
+    left -= plan_drafts(left);
     for (const sequence* s : candidates_)
       reserved += std::max(0, blocks_short(*s, 1));
   }
@@ -233,7 +233,7 @@ void scheduler_core::want_decode() {
     std::int32_t drafts = 0;
     if (limits_.nextn > 0) {
       reserved -= std::max(0, blocks_short(s, 1));
-      drafts = affordable_drafts(s, lengths_[i], reserved);
+      drafts = affordable_drafts(s, draft_plan_.lengths[i], reserved);
     }
     std::int32_t forced = std::clamp(s.length() - s.computed - 1, 0, left);
     if (s.snapshot_at > s.computed)
@@ -256,25 +256,28 @@ std::int32_t scheduler_core::drafts_at_hand(const sequence& s) const {
   return std::max(0, drafts);
 }
 
-// How many drafts each candidate verifies. Returns their sum, at most what forced rows leave of the budget. When that
-// is short, all get equally many, and those in front one more.
-std::int32_t scheduler_core::share_drafts(std::int32_t budget) {
-  lengths_.clear();
-  std::int32_t wanted = 0;
+// How many drafts each candidate verifies: draft_plan_. Returns their sum, at most what forced rows leave of the
+// budget; where that is less than was planned for, the longest ones are cut.
+std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
+  draft_candidates_.clear();
   for (const sequence* s : candidates_) {
     budget -= std::clamp(s->length() - s->computed - 1, 0, budget);
-    wanted += lengths_.emplace_back(drafts_at_hand(*s));
+    draft_candidates_.push_back(
+        {drafts_at_hand(*s), s->computed, s->confidences.for_budget(), s->confidences.for_split()});
   }
-  if (wanted <= budget)
-    return wanted;
+  planner_.plan(draft_plan_.round + 1, draft_candidates_, draft_plan_);
+  auto& lengths = draft_plan_.lengths;
+  const auto planned = static_cast<std::int32_t>(draft_plan_.total_rows) - static_cast<std::int32_t>(lengths.size());
+  if (planned <= budget)
+    return planned;
   std::int32_t left = budget;
-  scratch_.assign(lengths_.size(), 0);
+  scratch_.assign(lengths.size(), 0);
   for (std::int32_t level = 0; level < limits_.nextn && left > 0; ++level)
-    for (std::size_t i = 0; i < lengths_.size() && left > 0; ++i)
-      if (lengths_[i] > level)
+    for (std::size_t i = 0; i < lengths.size() && left > 0; ++i)
+      if (lengths[i] > level)
         ++scratch_[i], --left;
-  lengths_.swap(scratch_);
-  return budget - left;
+  lengths.swap(scratch_);
+  return budget;
 }
 
 // Those that need no block which another candidate needs for its first row, and nobody's cache.
@@ -431,6 +434,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   flight& f = flights_[(first_flight_ + flights_out_) % 2];
   f.number = out.number;
   f.rows.clear();
+  f.row_count = 0;
   expire(ev);
   if (turn_.asked) {
     free_blocks_ = got.free_blocks, free_slots_ = got.free_slots;
@@ -451,11 +455,28 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     steps_since_prefill_ = 0; // also if none came of it: decoding goes on
   if (out.sequences.empty())
     return false;
-  if (turn_.kind == step_kind::decode)
+  if (turn_.kind == step_kind::decode) {
     ++steps_since_prefill_;
+    if (limits_.nextn > 0)
+      note_prediction(out, f);
+  }
   ++step_;
   ++flights_out_;
   return true;
+}
+
+// What the planner foretold counts for the step only if it came out as planned.
+void scheduler_core::note_prediction(const step_plan& p, flight& f) const {
+  f.row_count = static_cast<std::int32_t>(p.tokens.size());
+  f.kv_tokens = 0;
+  f.drafted = false;
+  for (const planned_sequence& s : p.sequences) {
+    f.kv_tokens += s.start;
+    f.drafted = f.drafted || s.propose;
+  }
+  const bool as_planned = f.row_count == draft_plan_.total_rows && p.sequences.size() == draft_plan_.lengths.size();
+  f.expected_tokens = as_planned ? draft_plan_.expected_tokens : 0;
+  f.expected_ms = as_planned ? draft_plan_.expected_ms : 0;
 }
 
 void scheduler_core::take_growth(const kv_got& got) {
@@ -557,6 +578,8 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   s.slack += drafts;
   s.unresolved += p.sample;
   s.drafted = p.propose;
+  if (limits_.nextn > 0)
+    s.confidences.schedule();
   s.last_step = step_ + 1;
   flights_[(first_flight_ + flights_out_) % 2].rows.push_back(f);
   if (s.in == phase::prefill && end == prompt) {
@@ -570,7 +593,7 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
 // A block behind the token that is drawn at `end` is of use if a draft may lie there and the result is not fixed
 // anyway. Sequences that give out logits have each row computed once.
 bool scheduler_core::proposes(const sequence& s, std::int32_t end) const {
-  return limits_.nextn > 0 && end + 1 < s.reach && s.spec->logit_rows.empty() &&
+  return limits_.nextn > 0 && draft_plan_.draft && end + 1 < s.reach && s.spec->logit_rows.empty() &&
          end - s.prompt_tokens() + 1 >= std::ssize(s.spec->params.golden_token_ids);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/base/ids.hpp"
 #include "runtime/scheduler/plan.hpp"
+#include "runtime/speculation/confidences.hpp"
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -51,7 +52,8 @@ struct scheduled_sequence {
   std::int32_t unresolved = 0;      // steps that are out and draw
   bool drafted = false;             // the last of them leaves a block of drafts
   std::vector<std::int32_t> drafts; // that block, for sequences that the host paces
-  std::int32_t delivered = 0;       // positions whose rows' results went out, in any life
+  confidence_history confidences;
+  std::int32_t delivered = 0; // positions whose rows' results went out, in any life
 
   // The cache.
   std::vector<block_id> blocks;

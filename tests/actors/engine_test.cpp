@@ -73,6 +73,62 @@ BOOST_AUTO_TEST_CASE(one_request_from_the_front_to_its_end) {
   finish();
 }
 
+BOOST_AUTO_TEST_CASE(drafts_are_verified_counted_and_reported) {
+  auto limits = limits_of(4, 64);
+  limits.nextn = 5;
+  launch(limits);
+  engines[0]->model.right = 1;
+  const auto prompt = prompt_of(100, 3);
+  const auto p = params_of(13);
+  open("a", prompt, p);
+  sched.run();
+  BOOST_REQUIRE(results["a"].size() == 1u);
+  const auto& r = results["a"][0];
+  BOOST_TEST(r.token_ids == expected("a", prompt, p).output, boost::test_tools::per_element());
+  BOOST_TEST(r.text == test_vocabulary()->decode(r.token_ids));
+  BOOST_TEST((streamed[{"a", 0}]) == r.text);
+  BOOST_REQUIRE(r.logprobs.size() == 13u);
+  for (std::size_t i = 0; i < 13; ++i)
+    BOOST_TEST(r.logprobs[i] == -static_cast<float>(r.token_ids[i]) / 8);
+  BOOST_TEST(r.usage.steps == 2 + 2); // two chunks, the second with a token, then six tokens twice
+  const auto counted = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.speculation;
+  BOOST_TEST(counted.drafts == 2u);
+  BOOST_TEST(counted.draft_tokens == 10u);
+  BOOST_TEST(counted.accepted_tokens == 10u);
+  BOOST_TEST(counted.accepted_at == (std::vector<std::uint64_t>{2, 2, 2, 2, 2}), boost::test_tools::per_element());
+  BOOST_TEST(counted.not_finite == 0u);
+  const auto verifier = query<spec_report>(parts.engines[0].verifier, spec_query{});
+  BOOST_TEST(verifier.decisions > 0u);
+  BOOST_TEST(verifier.drafts >= 5u); // it hears of a step with the next one
+  BOOST_TEST(verifier.accepted == verifier.drafts);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(the_loss_of_the_verifier_changes_nothing) { // speculation.md §13, test 12
+  auto limits = limits_of(8, 64);
+  limits.nextn = 3;
+  setup.speculation.curve = {{1, 1}, {8, 1.2}, {16, 2}, {32, 5}};
+  launch(limits);
+  engines[0]->model.right = 0.7;
+  engines[0]->model.vary = true;
+  for (int i = 0; i < 12; ++i)
+    open("r" + std::to_string(i), prompt_of(10 + 20 * i, i), params_of(40));
+  for (int death = 0; death < 6; ++death) { // more often than it is started again
+    turn(150);
+    tell_from_outside(parts.engines[0].verifier, stop{});
+  }
+  sched.run();
+  for (int i = 0; i < 12; ++i) {
+    const std::string id = "r" + std::to_string(i);
+    BOOST_REQUIRE(results[id].size() == 1u);
+    BOOST_TEST(results[id][0].token_ids == expected(id, prompt_of(10 + 20 * i, i), params_of(40)).output,
+               boost::test_tools::per_element());
+  }
+  expect_quiet();
+  finish();
+}
+
 BOOST_AUTO_TEST_CASE(branches_have_their_own_seeds_and_ends) {
   launch(limits_of(4, 64), 2);
   auto p = params_of(5);

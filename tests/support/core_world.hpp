@@ -57,9 +57,10 @@ struct core_world {
   std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
   std::map<std::uint64_t, core_outcome> results;
   std::set<std::uint64_t> host_paced;
-  std::string trouble;    // first broken rule
-  std::string kinds;      // of all steps, P and D
-  std::size_t widest = 0; // rows of a step
+  std::string trouble;       // first broken rule
+  std::string kinds;         // of all steps, P and D
+  std::size_t widest = 0;    // rows of a step
+  std::int64_t foretold = 0; // steps whose tokens the planner foretold
 
   static kv_cache_settings cache_of(const scheduler_limits& l, std::int32_t slots) {
     kv_cache_settings s;
@@ -70,8 +71,8 @@ struct core_world {
     return s;
   }
 
-  explicit core_world(const scheduler_limits& l, std::int32_t slots = 0)
-      : limits(l), core(l), kv(cache_of(l, slots)), model(l.kv_blocks) {
+  explicit core_world(const scheduler_limits& l, std::int32_t slots = 0, step_cost cost = {})
+      : limits(l), core(l, std::move(cost)), kv(cache_of(l, slots)), model(l.kv_blocks) {
     model.history = l.history;
     model.nextn = l.nextn;
   }
@@ -172,7 +173,25 @@ struct core_world {
     model.run(out.front(), r);
     out.pop_front();
     core.complete(r, events);
+    check_outcome();
     absorb();
+  }
+  // What the core says of a step's drafts agrees with what came of it.
+  void check_outcome() {
+    const step_outcome& o = core.outcome();
+    std::int64_t emitted = 0, verified = 0;
+    for (const sequence_event& e : events)
+      emitted += std::ssize(e.output.tokens);
+    for (std::size_t i = 0; i < o.verified.size(); ++i) {
+      verified += o.verified[i];
+      if (o.verified[i] < 1 || o.verified[i] > limits.nextn || o.accepted[i] < 0 || o.accepted[i] > o.verified[i])
+        blame("accepted drafts");
+    }
+    if (o.emitted != emitted || o.accepted.size() != o.verified.size() || std::ssize(o.confidences) != verified ||
+        (o.rows == 0 && verified > 0) || (limits.nextn == 0 && o.rows > 0))
+      blame("the outcome of a step");
+    if (o.expected_ms > 0)
+      ++foretold;
   }
   // The device fails in it; what it wrote is anything.
   void fail_step() {

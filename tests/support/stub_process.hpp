@@ -77,6 +77,7 @@ struct stub_process : by_hand {
     setup.front.random_bits = [] { return 0x123456789abcdef0ull; };
     for (std::size_t i = 0; i < count; ++i) {
       engines.push_back(std::make_shared<stub_step_engine>(limits.kv_blocks, test_vocabulary()->vocab_size()));
+      engines.back()->model.nextn = limits.nextn;
       setup.engines.push_back(engines.back());
       if (i < setup.context.size())
         setup.engines.back() = std::make_shared<context_leader>(engines.back(), setup.context[i].team);

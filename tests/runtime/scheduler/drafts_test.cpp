@@ -178,6 +178,7 @@ BOOST_AUTO_TEST_CASE(fixed_outputs_and_logits_get_no_drafts) {
 
 BOOST_AUTO_TEST_CASE(scarce_rows_are_shared_evenly) {
   auto l = with_drafts(5, false);
+  l.varlen = false;
   l.max_num_batched_tokens = 10;
   draft_world w(l, 0);
   for (std::uint64_t i = 1; i <= 4; ++i)

@@ -13,13 +13,13 @@ namespace {
 struct tally { // over all seeds, so that a generator that reaches nothing is seen
   std::int64_t events = 0, completed = 0, stopped = 0, aborted = 0, failed = 0, expired = 0, refused = 0;
   std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, lost_steps = 0;
-  std::int64_t tokens = 0, steps = 0, verified = 0, accepted = 0, beyond = 0, snapshots = 0;
+  std::int64_t tokens = 0, steps = 0, verified = 0, accepted = 0, beyond = 0, foretold = 0, snapshots = 0;
 };
 
 class trial {
 public:
   trial(unsigned seed, bool drafts, tally& t)
-      : random_(seed), drafts_(drafts), world_(make_limits(), make_slots()), tally_(t) {
+      : random_(seed), drafts_(drafts), world_(make_limits(), make_slots(), make_cost()), tally_(t) {
     if (drafts_) {
       world_.model.right = std::array{0.0, 0.5, 0.5, 0.9, 1.0}[static_cast<std::size_t>(pick(0, 4))];
       world_.model.vary = chance(50);
@@ -52,6 +52,7 @@ public:
     tally_.steps += static_cast<std::int64_t>(world_.core.steps());
     tally_.snapshots += static_cast<std::int64_t>(k.snapshots_kept);
     tally_.beyond += world_.model.beyond;
+    tally_.foretold += world_.foretold;
     return {};
   }
 
@@ -77,6 +78,15 @@ private:
     l.lookahead_tokens = chance(70) ? 0 : pick(0, std::min(l.max_num_batched_tokens, 20));
     l.nextn = drafts_ ? pick(1, 5) : 0;
     return l;
+  }
+  step_cost make_cost() {
+    if (!drafts_ || chance(30))
+      return {};
+    std::vector<timed_size> curve;
+    double ms = 1;
+    for (std::int32_t rows = 1; rows <= 128; rows *= 2)
+      curve.push_back({rows, ms += pick(0, 20) * 0.1});
+    return step_cost(curve);
   }
   std::int32_t make_slots() { return 1 + pick(1, 20); }
 
@@ -136,6 +146,9 @@ private:
       ++tally_.aborted;
     } else if (what < 10) {
       mischief();
+      if (drafts_ && chance(20)) // the verifier's, right or wrong
+        world_.core.planner().advise(
+            {world_.core.draft_round() + static_cast<std::uint64_t>(pick(0, 2)), pick(1, 8), pick(0, 40)});
     } else if (what < 40) {
       return begin();
     } else if (what < 70) {
@@ -286,7 +299,8 @@ tally run_trials(bool drafts, unsigned seeds) {
                                << t.preemptions << " (most " << t.most_preemptions << "), hits " << t.hits << ", forks "
                                << t.forks << ", replays " << t.replays << ", lost steps " << t.lost_steps << ", tokens "
                                << t.tokens << ", steps " << t.steps << ", snapshots " << t.snapshots << ", drafts "
-                               << t.verified << ", accepted " << t.accepted << ", beyond the limit " << t.beyond);
+                               << t.verified << ", accepted " << t.accepted << ", beyond the limit " << t.beyond
+                               << ", foretold " << t.foretold);
   return t;
 }
 
@@ -303,9 +317,9 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_what_each_request_gives_alone) {
   BOOST_TEST(t.aborted > 500);
   BOOST_TEST(t.failed > 500);
   BOOST_TEST(t.expired > 500);
-  BOOST_TEST(t.preemptions > 2000);
+  BOOST_TEST(t.preemptions > 1400);
   BOOST_TEST(t.most_preemptions <= 6); // C2
-  BOOST_TEST(t.hits > 2000);
+  BOOST_TEST(t.hits > 1200);
   BOOST_TEST(t.forks > 2000);
   BOOST_TEST(t.replays > 2000);
   BOOST_TEST(t.lost_steps > 300);
@@ -319,7 +333,7 @@ BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
   BOOST_TEST(t.aborted > 400);
   BOOST_TEST(t.failed > 200);
   BOOST_TEST(t.expired > 300);
-  BOOST_TEST(t.preemptions > 1000);
+  BOOST_TEST(t.preemptions > 800);
   BOOST_TEST(t.most_preemptions <= 6); // C2
   BOOST_TEST(t.hits > 800);
   BOOST_TEST(t.forks > 1500);
@@ -328,6 +342,7 @@ BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
   BOOST_TEST(t.snapshots > 7000);
   BOOST_TEST(t.accepted > 500000);
   BOOST_TEST(t.verified > t.accepted + 500000); // as many were wrong
+  BOOST_TEST(t.foretold > 200000);
   BOOST_TEST(t.beyond > 500);
 }
 
