@@ -71,7 +71,11 @@ public:
 class op_table {
 public:
   virtual ~op_table() = default;
-  virtual void resolve_tokens(stream&, const resolve_tokens_args&) = 0;
+  virtual void share_drafts(stream&, const share_drafts_args&) = 0;
+  virtual void lay_out_rows(stream&, const lay_out_rows_args&) = 0;
+  virtual void verify_drafts(stream&, const verify_drafts_args&) = 0;
+  virtual void lay_out_drafts(stream&, const lay_out_drafts_args&) = 0;
+  virtual void keep_drafts(stream&, const keep_drafts_args&) = 0;
   virtual void embed(stream&, const embed_args&) = 0;
   virtual void engram_rows(stream&, const engram_rows_args&) = 0;
   virtual void gather(stream&, const gather_args&) = 0;

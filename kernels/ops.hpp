@@ -86,11 +86,101 @@ struct row_map {
   std::int32_t block_stride = 0;
 };
 
-// ids[i] = drawn[state slot of row i] where ids[i] is token_in_flight; the others stay.
-struct resolve_tokens_args {
-  row_map map;
-  dev_ptr<const std::int32_t> drawn; // [state slots] written by sample_rows
-  dev_ptr<std::int32_t> ids;         // [rows], updated
+// What a device keeps of the sequence in each state slot from one step to the next (speculation.md §4), whether or not
+// the host knows it yet.
+struct decode_state {
+  std::int32_t ngram = 1, block = 0; // ids and drafts kept of each sequence
+  dev_ptr<std::int32_t> position;    // [slots] of the newest token, whose row has not been computed
+  dev_ptr<std::int32_t> ids;         // [slots, ngram] the newest token, last, and those before it; -1 = none
+  dev_ptr<std::int32_t> drafts;      // [slots, block] for the positions behind the newest token
+  dev_ptr<float> confidence;         // [slots, block]
+  dev_ptr<float> logits;             // [slots, block, vocab] that the drafts were drawn from, or null
+};
+
+// Rows of a step by the position and by the compressed blocks of one ratio that they complete (model.md §5.1).
+struct compressed_layout {
+  std::int32_t ratio = 1, entries = 0;  // entries of a KV block
+  dev_ptr<std::int32_t> visible;        // [rows] compressed positions that the row sees
+  dev_ptr<std::int32_t> last_row;       // [rows] the row itself where it completes a block, else -1
+  dev_ptr<std::int32_t> first_position; // [rows] position of that block's first token
+  dev_ptr<std::int64_t> entry;          // [rows] its place, KV block * entries + index inside; -1 = none
+};
+
+// Shares drafts out among neighbouring sequences of a step by the confidences of their newest blocks (speculation.md
+// §6.2, runtime/base/draft_split.hpp): each gets a row for its newest token and one for each draft that it verifies.
+struct share_drafts_args {
+  row_map map; // of the key rows; its arrays are those written below
+  decode_state state;
+  std::int32_t width = 0;              // drafts of a block that may be verified
+  dev_ptr<const std::int32_t> shared;  // [3] first sequence, how many, drafts of all together, at most how many * width
+  dev_ptr<float> survival;             // [sequences, width], working memory
+  dev_ptr<std::int32_t> drafts, draws; // [sequences] as below
+  dev_ptr<std::int32_t> first_row;     // [sequences] that of the first one is given
+  dev_ptr<std::int32_t> row_count;     // [sequences]
+  dev_ptr<std::int32_t> sequence, ids; // [rows]
+};
+
+// Completes a step that was planned before its inputs were known. ids: token_in_flight and draft_in_flight become the
+// newest token and the drafts of the row's state slot. A sequence that `moves` starts at its newest token, with that
+// token's history; the rest of the layout of its rows follows from there. Its rows at `limit` and behind store nothing
+// but window keys and see no compressed position.
+struct lay_out_rows_args {
+  row_map map; // of the key rows; its arrays are those written below
+  decode_state state;
+  std::int32_t window = 0;
+  dev_ptr<const std::int32_t> drafts;                        // [sequences] rows that hold drafts, its last ones
+  dev_ptr<const std::int32_t> limit;                         // [sequences] 0 = none
+  dev_ptr<const std::int32_t> moves;                         // [sequences]
+  dev_ptr<std::int32_t> ids, position, window_lo, window_hi; // [rows]
+  dev_ptr<std::int32_t>
+      verifies; // [rows] slot * block + number of the draft that the row's token decides about; -1 = none
+  dev_ptr<std::int32_t> start;   // [sequences]
+  dev_ptr<std::int32_t> history; // [sequences, ngram-1]
+  compressed_layout ratio[2];    // written where a sequence moves; entries 0: the step has none
+};
+
+// How many drafts of each sequence were right (exactness.md §4), after sample_rows. Row k of those that draw decides
+// about the draft in row k + 1: it is right if it is the token drawn. The drawn token behind the last right draft
+// becomes the sequence's newest token. A row that could not be drawn from ends the walk before it; if it is the first,
+// token 0 stands for what was not drawn, so that a step behind this one has an id.
+struct verify_drafts_args {
+  row_map map; // of the key rows
+  decode_state state;
+  dev_ptr<const std::int32_t> ids;           // [key rows] inputs of the step
+  dev_ptr<const std::int32_t> history;       // [sequences, ngram-1]
+  dev_ptr<const std::int32_t> draws;         // [sequences] rows that draw, its last ones; 0 = none
+  dev_ptr<const std::int32_t> limit;         // [sequences] rows at this position and behind do not count; 0 = none
+  dev_ptr<const std::int32_t> first_drawn;   // [sequences] place in token of the first of them; null: its row number
+  dev_ptr<const std::int32_t> token, status; // of sample_rows
+  // [sequences, 4] start; drafts verified; how many were right, -1 = nothing was drawn; place in token of the first
+  dev_ptr<std::int32_t> outcome;
+};
+
+// The rows of draft blocks behind the newest tokens (speculation.md §3), sequence by sequence: token and noise ids,
+// each row sees the window before the block and the whole block.
+struct lay_out_drafts_args {
+  decode_state state;
+  std::int32_t sequences = 0, window = 0, noise = 0;
+  dev_ptr<const std::int32_t> slot;                                    // [sequences]
+  dev_ptr<std::int32_t> ids, position, sequence, window_lo, window_hi; // [sequences, block]
+  dev_ptr<std::int32_t> first_row, row_count, start;                   // [sequences]
+  dev_ptr<std::int32_t> position_of; // [block, sequences] position of the rows, by number in the block
+  dev_ptr<std::int64_t> before;      // [sequences] the newest tokens, as Markov inputs
+};
+
+// Draft number `number` of every sequence goes into its state: the token, its confidence sigmoid(score / temperature)
+// or NaN where the score is not finite and, where the state has room, its logits.
+struct keep_drafts_args {
+  decode_state state;
+  std::int32_t sequences = 0, number = 0, vocab = 0;
+  float temperature = 1;
+  dev_ptr<const std::int32_t> slot;  // [sequences]
+  dev_ptr<const std::int32_t> token; // [sequences] of sample_rows; where it is none, id 0 is kept
+  dev_ptr<const float> score;        // [sequences] of the confidence head
+  dev_ptr<const float> logits;       // [sequences, vocab]
+  dev_ptr<std::int64_t> before;      // [sequences] the token, as the next Markov input
+  dev_ptr<std::int32_t> drafts;      // [sequences, block] column `number`
+  dev_ptr<float> confidence;         // [sequences, block] likewise
 };
 
 // out[i, s, :] = table[ids[i], :] for every stream s < streams.
@@ -365,40 +455,54 @@ struct copy_columns_args {
   bool add = false;
 };
 
-// How one row of logits becomes a token; fields as in exactness.md §4-5. Lists are ranges of the flat arrays of
-// sample_rows_args.
+// How a token is drawn from the distribution of a row (exactness.md §4).
+enum class draw_rule : std::uint8_t {
+  coupled,  // largest z + noise: a draft and its target draw alike
+  fresh,    // by weights; a row that verifies a draft accepts it or draws from the residual
+  proposal, // by weights, in the drafter's own stream
+};
+
+// How rows of logits become tokens; fields as in exactness.md §4-5. Lists are ranges of the flat arrays of
+// sample_rows_args. One rule may serve all rows of a sequence.
 struct sample_row_params {
   float temperature = 1, top_p = 1, min_p = 0;
   std::int32_t top_k = -1;
   std::uint64_t seed = 0;
-  std::uint64_t position = 0;    // of the token to draw, zero-based in prompt + output
-  std::int32_t forced = -1;      // >= 0, below vocab: the token, whatever the row says
-  std::int32_t top_logprobs = 0; // entries wanted, at most max_top
+  std::uint64_t position = 0;                // of the token to draw, zero-based in prompt + output
+  std::int32_t top_logprobs = 0;             // entries wanted, at most max_top
+  std::int32_t first_forced = 0, forced = 0; // tokens of the positions from forced_at on, whatever the row says
+  std::uint64_t forced_at = 0;
   std::int32_t first_bias = 0, biases = 0;
   std::int32_t first_suppressed = 0, suppressed = 0;
-  std::int32_t mask = -1;     // row of masks; -1: everything is allowed
-  std::int32_t slot = -1;     // place of `drawn` that takes the token; -1 = none
-  std::uint8_t logprob = 1;   // log-probability of the token wanted
+  std::uint64_t suppressed_until = ~std::uint64_t{0}; // position from which on they may be drawn
+  std::int32_t mask = -1;                             // row of masks; -1: everything is allowed
+  std::uint8_t logprob = 1;                           // log-probability of the token wanted
   std::uint8_t processed = 0; // log-probabilities of what was drawn from, not of the model's own row
+  draw_rule draw = draw_rule::coupled;
 };
 
 // Draws a token from every row of logits: bias, masks, temperature, filters, seeded noise, log-probabilities.
 struct sample_rows_args {
   dev_ptr<const float> logits; // [rows, vocab]
   std::int32_t rows = 0, vocab = 0;
-  dev_ptr<const sample_row_params> params;            // [rows]
-  dev_ptr<const std::pair<std::int32_t, float>> bias; // [id, value] of all rows
-  dev_ptr<const std::int32_t> suppressed;             // ids of all rows, masked unless that would leave nothing
+  dev_ptr<const sample_row_params> params;            // [any]
+  dev_ptr<const std::int32_t> rule;                   // [rows] place in params; null: the row's number
+  dev_ptr<const std::int32_t> row_position;           // [rows] that of the token before; null: params say it
+  dev_ptr<const std::int32_t> forced;                 // ids of all rules, each below vocab
+  dev_ptr<const std::pair<std::int32_t, float>> bias; // [id, value] of all rules
+  dev_ptr<const std::int32_t> suppressed;             // ids of all rules, masked unless that would leave nothing
   dev_ptr<const std::int32_t> blacklist;              // [blacklisted] never drawn by any row
   std::int32_t blacklisted = 0;
   dev_ptr<const std::uint32_t> masks; // [any, ceil(vocab/32)]: bit i % 32 of word i / 32 allows id i
+  // For draw_rule::fresh: the draft that each row verifies, -1 = none, or null for all, as a place in
+  dev_ptr<const std::int32_t> verifies; // [rows]
+  dev_ptr<const std::int32_t> drafts;   // [any]
+  dev_ptr<const float> draft_logits;    // [any, vocab]
   std::int32_t max_top = 0;
   dev_ptr<std::int32_t> token;                 // [rows], -1 where status is not 0
   dev_ptr<float> logprob;                      // [rows], 0 when not wanted
   dev_ptr<std::pair<std::int32_t, float>> top; // [rows, max_top] id, log-probability; [-1, -9999] behind the last
   dev_ptr<std::int32_t> status;                // [rows] a sample_status, 0 = ok
-  dev_ptr<std::int32_t>
-      drawn; // [state slots] or null: newest token of each, 0 (an id like any other) where status is not 0
 };
 
 } // namespace troupe

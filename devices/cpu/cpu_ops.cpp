@@ -6,6 +6,7 @@
 #include "kernels/cpu/select.hpp"
 #include "kernels/plain/moe.hpp"
 #include "kernels/reference/cache.hpp"
+#include "kernels/reference/drafts.hpp"
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
 #include "kernels/reference/rows.hpp"
@@ -71,8 +72,20 @@ int cpu_ops::chunks_for(std::int64_t units, double unit_ns) const {
   return static_cast<int>(std::min(chunks, units));
 }
 
-void cpu_ops::resolve_tokens(stream&, const resolve_tokens_args& a) {
-  reference::resolve_tokens(a, 0, a.map.rows);
+void cpu_ops::share_drafts(stream&, const share_drafts_args& a) {
+  reference::share_drafts(a);
+}
+void cpu_ops::lay_out_rows(stream&, const lay_out_rows_args& a) {
+  reference::lay_out_rows(a);
+}
+void cpu_ops::verify_drafts(stream&, const verify_drafts_args& a) {
+  reference::verify_drafts(a);
+}
+void cpu_ops::lay_out_drafts(stream&, const lay_out_drafts_args& a) {
+  reference::lay_out_drafts(a);
+}
+void cpu_ops::keep_drafts(stream&, const keep_drafts_args& a) {
+  reference::keep_drafts(a);
 }
 void cpu_ops::embed(stream&, const embed_args& a) {
   own<reference::host_table>(a.table, "embed: the table was not packed by this device");

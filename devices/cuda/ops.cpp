@@ -37,8 +37,20 @@ bool whole_blocks(kv_format f, std::int64_t dim) {
 
 } // namespace
 
-void gpu_ops::resolve_tokens(stream& s, const resolve_tokens_args& a) {
-  cuda::resolve_tokens(on(s), a);
+void gpu_ops::share_drafts(stream& s, const share_drafts_args& a) {
+  cuda::share_drafts(on(s), a);
+}
+void gpu_ops::lay_out_rows(stream& s, const lay_out_rows_args& a) {
+  cuda::lay_out_rows(on(s), a);
+}
+void gpu_ops::verify_drafts(stream& s, const verify_drafts_args& a) {
+  cuda::verify_drafts(on(s), a);
+}
+void gpu_ops::lay_out_drafts(stream& s, const lay_out_drafts_args& a) {
+  cuda::lay_out_drafts(on(s), a);
+}
+void gpu_ops::keep_drafts(stream& s, const keep_drafts_args& a) {
+  cuda::keep_drafts(on(s), a);
 }
 void gpu_ops::embed(stream& s, const embed_args& a) {
   cuda::embed(on(s), own<gpu_table>(a.table, "embed: the table was not packed by this device").view, a);

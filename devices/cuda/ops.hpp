@@ -26,7 +26,11 @@ struct gpu_expert_set : expert_set {
 
 class gpu_ops : public op_table {
 public:
-  void resolve_tokens(stream&, const resolve_tokens_args&) override;
+  void share_drafts(stream&, const share_drafts_args&) override;
+  void lay_out_rows(stream&, const lay_out_rows_args&) override;
+  void verify_drafts(stream&, const verify_drafts_args&) override;
+  void lay_out_drafts(stream&, const lay_out_drafts_args&) override;
+  void keep_drafts(stream&, const keep_drafts_args&) override;
   void embed(stream&, const embed_args&) override;
   void engram_rows(stream&, const engram_rows_args&) override;
   void gather(stream&, const gather_args&) override;

@@ -3,6 +3,7 @@
 #include "devices/host.hpp"
 #include "kernels/reference/attention.hpp"
 #include "kernels/reference/cache.hpp"
+#include "kernels/reference/drafts.hpp"
 #include "kernels/reference/index.hpp"
 #include "kernels/reference/moe.hpp"
 #include "kernels/reference/rows.hpp"
@@ -30,7 +31,11 @@ host_stream& own(stream& s) {
 
 class reference_ops : public op_table {
 public:
-  void resolve_tokens(stream&, const resolve_tokens_args& a) override { reference::resolve_tokens(a, 0, a.map.rows); }
+  void share_drafts(stream&, const share_drafts_args& a) override { reference::share_drafts(a); }
+  void lay_out_rows(stream&, const lay_out_rows_args& a) override { reference::lay_out_rows(a); }
+  void verify_drafts(stream&, const verify_drafts_args& a) override { reference::verify_drafts(a); }
+  void lay_out_drafts(stream&, const lay_out_drafts_args& a) override { reference::lay_out_drafts(a); }
+  void keep_drafts(stream&, const keep_drafts_args& a) override { reference::keep_drafts(a); }
   void embed(stream&, const embed_args& a) override {
     expect_own<reference::host_table>(a.table, "embed: the table was not packed by this device");
     reference::embed(a, 0, a.rows);

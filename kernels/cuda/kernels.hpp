@@ -9,7 +9,6 @@
 namespace troupe::cuda {
 
 // rows.cu
-void resolve_tokens(const launch& l, const resolve_tokens_args& a);
 void embed(const launch& l, const plain::stored_view& table, const embed_args& a);
 void gather(const launch& l, const plain::stored_view& table, const gather_args& a);
 void copy_rows(const launch& l, const copy_rows_args& a);
@@ -29,6 +28,13 @@ void hc_expand(const launch& l, const hc_expand_args& a);
 void hc_mean(const launch& l, const hc_mean_args& a);
 void swiglu(const launch& l, const swiglu_args& a);
 void combine(const launch& l, const combine_args& a);
+
+// drafts.cu
+void share_drafts(const launch& l, const share_drafts_args& a);
+void lay_out_rows(const launch& l, const lay_out_rows_args& a);
+void verify_drafts(const launch& l, const verify_drafts_args& a);
+void lay_out_drafts(const launch& l, const lay_out_drafts_args& a);
+void keep_drafts(const launch& l, const keep_drafts_args& a);
 
 // products.cu
 // out[i, o] = fma over k ascending of x[i, g*cols + k] * w[k, o], g = o / (outputs / groups); w is [cols][outputs].

@@ -29,14 +29,6 @@ struct gather_row : unchecked {
   }
 };
 
-struct resolve_tokens_shell {
-  static __device__ fault check(const resolve_tokens_args& a, std::int64_t i) { return fault_of(a.map, i); }
-  static __device__ void run(elements& t, const resolve_tokens_args& a, std::int64_t i) {
-    if (t.rank() == 0)
-      plain::resolve_token(a, i);
-  }
-};
-
 // A shell around a function of the plain set whose arguments need no check.
 #define TROUPE_ROW(name, function)                                                                                     \
   struct name : unchecked {                                                                                            \
@@ -105,9 +97,6 @@ __global__ void signal_kernel(volatile std::uint64_t* to, std::uint64_t value) {
 
 } // namespace
 
-void resolve_tokens(const launch& l, const resolve_tokens_args& a) {
-  run_elements<resolve_tokens_shell>(l, a.map.rows, 1, a, "resolve_tokens");
-}
 void embed(const launch& l, const plain::stored_view& table, const embed_args& a) {
   run_elements<embed_row>(l, a.rows, table.cols, embed_call{table, a}, "embed");
 }

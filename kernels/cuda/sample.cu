@@ -17,9 +17,15 @@ __device__ std::uint64_t order_key(double v) {
   return (b >> 63) != 0 ? ~b : b | 0x8000000000000000u;
 }
 
+struct parts { // shared memory of one block: sums of its members' stretches of a row
+  unsigned_128 of_member[threads];
+  std::int64_t id;
+};
+
 class team_steps {
 public:
-  __device__ team_steps(block_team& t, float* row, std::uint64_t* masses) : t_(t), row_(row), masses_(masses) {}
+  __device__ team_steps(block_team& t, parts& p, float* row, std::uint64_t* masses)
+      : t_(t), parts_(p), row_(row), masses_(masses) {}
 
   __device__ plain::row_extent extent(const float* x, std::int64_t n) {
     std::uint64_t best = 0, bad = 0; // best holds the bits of the largest below its order
@@ -126,6 +132,35 @@ public:
     return place == 0 ? first : d.n - static_cast<std::int64_t>(place);
   }
 
+  template <class Weight> __device__ unsigned_128 sum(std::int64_t n, const Weight& weight) {
+    sum_stretches(n, weight);
+    unsigned_128 all = 0; // every member for itself
+    for (int m = 0; m < t_.size(); ++m)
+      all += parts_.of_member[m];
+    t_.sync();
+    return all;
+  }
+  template <class Weight> __device__ std::int64_t id_at(std::int64_t n, const Weight& weight, unsigned_128 v) {
+    sum_stretches(n, weight);
+    if (t_.rank() == 0) {
+      int m = 0;
+      for (; m + 1 < t_.size() && parts_.of_member[m] <= v; ++m)
+        v -= parts_.of_member[m];
+      std::int64_t i = m * stretch(n);
+      for (; i + 1 < n; ++i) {
+        const unsigned_128 w = weight(i);
+        if (w > v)
+          break;
+        v -= w;
+      }
+      parts_.id = i;
+    }
+    t_.sync();
+    const std::int64_t id = parts_.id;
+    t_.sync();
+    return id;
+  }
+
   __device__ std::int32_t top_list(const plain::distribution& d, std::int64_t wanted,
                                    std::pair<std::int32_t, float>* out) {
     const std::int64_t n = plain::larger(plain::smaller(wanted, d.n), std::int64_t{0});
@@ -160,6 +195,15 @@ public:
   }
 
 private:
+  __device__ std::int64_t stretch(std::int64_t n) const { return (n + t_.size() - 1) / t_.size(); }
+  template <class Weight> __device__ void sum_stretches(std::int64_t n, const Weight& weight) {
+    unsigned_128 mine = 0;
+    const std::int64_t from = t_.rank() * stretch(n), to = plain::smaller(from + stretch(n), n);
+    for (std::int64_t i = from; i < to; ++i)
+      mine += weight(i);
+    parts_.of_member[t_.rank()] = mine;
+    t_.sync();
+  }
   template <class Fn> __device__ std::uint64_t any(std::int64_t n, const Fn& fn) {
     std::uint64_t found = 0;
     for (std::int64_t i = t_.rank(); i < n; i += t_.size())
@@ -168,6 +212,7 @@ private:
   }
 
   block_team& t_;
+  parts& parts_;
   float* row_;
   std::uint64_t* masses_;
 };
@@ -181,7 +226,8 @@ __global__ void sample_kernel(const sample_rows_args a, std::byte* scratch, std:
   __shared__ block_team::cells cells;
   block_team t(cells);
   std::uint64_t* masses = reinterpret_cast<std::uint64_t*>(scratch + blockIdx.x * room * (8 + 4));
-  team_steps steps(t, reinterpret_cast<float*>(masses + room), masses);
+  __shared__ parts shared_parts;
+  team_steps steps(t, shared_parts, reinterpret_cast<float*>(masses + room), masses);
   for (std::int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
     const plain::sample_view v = plain::sample_view_of(a, i);
     std::pair<std::int32_t, float>* top = a.top.raw() + i * (a.max_top > 0 ? a.max_top : 0);

@@ -6,12 +6,6 @@
 
 namespace troupe::plain {
 
-TROUPE_PLAIN void resolve_token(const resolve_tokens_args& a, std::int64_t i) {
-  std::int32_t& id = a.ids.raw()[i];
-  if (id == token_in_flight)
-    id = a.drawn.raw()[a.map.slot.raw()[a.map.sequence.raw()[i]]];
-}
-
 template <class Team> TROUPE_PLAIN void copy_rows_row(Team& t, const copy_rows_args& a, std::int64_t i) {
   const float* x = a.x.raw() + a.index.raw()[i] * a.cols;
   float* out = a.out.raw() + i * a.cols;

@@ -6,6 +6,7 @@
 #include "kernels/plain/qualifiers.hpp"
 #include "runtime/base/noise.hpp"
 #include "runtime/base/number_formats.hpp"
+#include "runtime/base/uniform.hpp"
 
 namespace troupe {
 
@@ -47,11 +48,14 @@ struct sample_view {
   std::int32_t forced = -1;
   bool logprob = true, processed = false;
   std::int32_t top_logprobs = 0;
+  draw_rule draw = draw_rule::coupled;
+  std::int32_t draft = -1; // that the row verifies, with draw_rule::fresh; drawn from
+  const float* draft_logits = nullptr;
 };
 
 // Row i of a call.
 TROUPE_PLAIN sample_view sample_view_of(const sample_rows_args& a, std::int64_t i) {
-  const sample_row_params& p = a.params.raw()[i];
+  const sample_row_params& p = a.params.raw()[a.rule ? a.rule.raw()[i] : i];
   sample_view v;
   v.logits = a.logits.raw() + i * a.vocab;
   v.vocab = a.vocab;
@@ -60,18 +64,24 @@ TROUPE_PLAIN sample_view sample_view_of(const sample_rows_args& a, std::int64_t 
   v.min_p = p.min_p;
   v.top_k = p.top_k;
   v.seed = p.seed;
-  v.position = p.position;
+  v.position = a.row_position ? static_cast<std::uint64_t>(a.row_position.raw()[i]) + 1 : p.position;
   v.logit_bias = a.bias.raw() + p.first_bias;
   v.biases = p.biases;
   v.blacklist = a.blacklist.raw();
   v.blacklisted = a.blacklisted;
   v.mask = p.mask >= 0 ? a.masks.raw() + std::int64_t{p.mask} * ((a.vocab + 31) / 32) : nullptr;
   v.suppressed = a.suppressed.raw() + p.first_suppressed;
-  v.suppressions = p.suppressed;
-  v.forced = p.forced;
+  v.suppressions = v.position < p.suppressed_until ? p.suppressed : 0;
+  if (v.position >= p.forced_at && v.position - p.forced_at < static_cast<std::uint64_t>(p.forced))
+    v.forced = a.forced.raw()[static_cast<std::uint64_t>(p.first_forced) + v.position - p.forced_at];
   v.logprob = p.logprob != 0;
   v.processed = p.processed != 0;
   v.top_logprobs = p.top_logprobs < a.max_top ? p.top_logprobs : a.max_top;
+  v.draw = p.draw;
+  if (const std::int32_t verifies = a.verifies ? a.verifies.raw()[i] : -1; verifies >= 0) {
+    v.draft = a.drafts.raw()[verifies];
+    v.draft_logits = a.draft_logits.raw() + std::int64_t{verifies} * a.vocab;
+  }
   return v;
 }
 
@@ -81,8 +91,6 @@ TROUPE_PLAIN void put_sample(const sample_rows_args& a, std::int64_t i, const sa
   a.token.raw()[i] = ok ? r.token : -1;
   a.logprob.raw()[i] = ok ? r.logprob : 0.0f;
   a.status.raw()[i] = static_cast<std::int32_t>(r.status);
-  if (const std::int32_t slot = a.params.raw()[i].slot; a.drawn && slot >= 0)
-    a.drawn.raw()[slot] = ok ? r.token : 0; // another step may read it: then it must be an id
 }
 
 struct row_extent {
@@ -116,6 +124,7 @@ struct distribution {
   TROUPE_PLAIN double z(std::int64_t i) const { return static_cast<double>(x[i]) / t; }
   TROUPE_PLAIN std::uint64_t mass(std::int64_t i) const { return exact_mass(z(i) - top); }
   TROUPE_PLAIN bool kept(std::int64_t i) const { return x[i] > minus_infinity() && key_of(x[i], i) <= last_key; }
+  TROUPE_PLAIN std::uint64_t weight(std::int64_t i) const { return kept(i) ? mass(i) : 0; }
   TROUPE_PLAIN float logprob(std::int64_t i) const {
     if (!kept(i))
       return lowest_logprob;
@@ -153,6 +162,8 @@ TROUPE_PLAIN double gumbel_score(const sample_view& a, const distribution& d, st
 //   in_order(n, f)             f(i) for every i < n, ascending, finished behind it
 //   keep(a, d, mass)           step 4: key of the last kept id; mass = kept mass
 //   draw(a, d, first, listed)  step 5 over the kept ids, first = the argmax; listed: keep() came before
+//   sum(n, w)                  w(0) + ... + w(n - 1), unsigned_128
+//   id_at(n, w, v)             smallest i with w(0) + ... + w(i) > v; the sum of all exceeds v
 //   top_list(d, n, out)        the n first ids of the order: kept ones by value, then the others, all at -9999, by id
 
 // Steps 1 and 2 on a copy of the row.
@@ -229,6 +240,57 @@ TROUPE_PLAIN distribution raw_distribution(Steps& s, const float* logits, std::i
   return d;
 }
 
+// Step 4 on a prepared row; its kept mass. Greedy rows keep their argmax `first`.
+template <class Steps>
+TROUPE_PLAIN std::uint64_t filter(Steps& s, const sample_view& a, distribution& d, std::int64_t first) {
+  if (greedy(a)) {
+    d.last_key = key_of(d.x[first], first);
+    return d.mass(first);
+  }
+  if (!filters(a))
+    return s.mass(d);
+  std::uint64_t mass = 0;
+  d.last_key = s.keep(a, d, mass);
+  return mass;
+}
+
+template <class Steps>
+TROUPE_PLAIN std::int64_t weighted_draw(Steps& s, const sample_view& a, const distribution& d, std::uint64_t mass,
+                                        draw_case what) {
+  return s.id_at(
+      d.n, [&](std::int64_t i) { return unsigned_128{d.weight(i)}; }, uniform_below(mass, what, a.seed, a.position));
+}
+
+// The row-wise rule of rejection (speculation.md §7.4): the draft or a draw from what it leaves; without a draft that
+// can have been drawn, a draw of its own. d: the target, its kept mass.
+template <class Steps>
+TROUPE_PLAIN std::int64_t verify_or_draw(Steps& s, const sample_view& a, const distribution& d, std::uint64_t mass) {
+  sample_view of_draft;
+  of_draft.logits = a.draft_logits;
+  of_draft.vocab = a.vocab;
+  of_draft.temperature = a.temperature;
+  of_draft.top_p = a.top_p;
+  of_draft.min_p = a.min_p;
+  of_draft.top_k = a.top_k;
+  row_extent raw;
+  distribution q;
+  float max = 0;
+  if (a.draft < 0 || check_row(s, of_draft.logits, a.vocab, raw) != sample_status::ok ||
+      prepare(s, of_draft, raw, q, max) != sample_status::ok)
+    return weighted_draw(s, a, d, mass, draw_case::fresh);
+  const unsigned_128 sp = mass, sq = filter(s, of_draft, q, s.first_of(q.x, q.n, max));
+  const unsigned_128 p = d.weight(a.draft), w = q.weight(a.draft);
+  if (w == 0)
+    return weighted_draw(s, a, d, mass, draw_case::fresh);
+  if (uniform_below(w * sp, draw_case::accept, a.seed, a.position) < p * sq)
+    return a.draft;
+  const auto rest = [&](std::int64_t i) {
+    const unsigned_128 mine = d.weight(i) * sq, theirs = q.weight(i) * sp;
+    return mine > theirs ? mine - theirs : unsigned_128{0};
+  };
+  return s.id_at(d.n, rest, uniform_below(s.sum(d.n, rest), draw_case::residual, a.seed, a.position));
+}
+
 // One row; top: room for a.top_logprobs entries.
 template <class Steps>
 TROUPE_PLAIN sample_result sample_row(Steps& s, const sample_view& a, std::pair<std::int32_t, float>* top) {
@@ -249,6 +311,12 @@ TROUPE_PLAIN sample_result sample_row(Steps& s, const sample_view& a, std::pair<
     std::int64_t token = first;
     if (greedy(a)) {
       d.last_key = key_of(max, first);
+    } else if (a.draw != draw_rule::coupled) {
+      const std::uint64_t mass = filter(s, a, d, first);
+      d.ln_mass = ln_of_mass(mass);
+      if (a.forced < 0)
+        token = a.draw == draw_rule::fresh ? verify_or_draw(s, a, d, mass)
+                                           : weighted_draw(s, a, d, mass, draw_case::drafted);
     } else if (filters(a)) {
       std::uint64_t mass = 0;
       d.last_key = s.keep(a, d, mass);

@@ -24,11 +24,6 @@ void gather(const gather_args& a, int begin, int end) {
     table.row(a.index.raw()[i], a.out.raw() + i * table.cols);
 }
 
-void resolve_tokens(const resolve_tokens_args& a, int begin, int end) {
-  for (int i = begin; i < end; ++i)
-    plain::resolve_token(a, i);
-}
-
 void copy_rows(const copy_rows_args& a, int begin, int end) {
   alone t;
   for (int i = begin; i < end; ++i)

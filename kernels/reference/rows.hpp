@@ -7,7 +7,6 @@ namespace troupe::reference {
 
 void embed(const embed_args& a, int begin, int end);   // table must be a host_table
 void gather(const gather_args& a, int begin, int end); // table must be a host_table
-void resolve_tokens(const resolve_tokens_args& a, int begin, int end);
 void copy_rows(const copy_rows_args& a, int begin, int end);
 void copy_columns(const copy_columns_args& a, int begin, int end);
 void rms_norm(const rms_norm_args& a, int begin, int end);

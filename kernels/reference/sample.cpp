@@ -102,6 +102,19 @@ public:
   std::int64_t draw(const sample_view& a, const distribution& d, std::int64_t first, bool listed) const {
     return listed ? draw_of_list(a, d) : draw_of_all(a, d, first);
   }
+  template <class Weight> static unsigned_128 sum(std::int64_t n, const Weight& weight) {
+    unsigned_128 all = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      all += weight(i);
+    return all;
+  }
+  template <class Weight> static std::int64_t id_at(std::int64_t n, const Weight& weight, unsigned_128 v) {
+    unsigned_128 so_far = 0;
+    std::int64_t i = 0;
+    while (i + 1 < n && (so_far += weight(i)) <= v)
+      ++i;
+    return i;
+  }
   std::int32_t top_list(const distribution& d, std::int64_t n, std::pair<std::int32_t, float>* out);
   std::span<const std::uint64_t> kept() const { return std::span{scratch_.keys}.first(kept_); } // after keep
 
@@ -273,6 +286,12 @@ sample_result sample_row(const sample_args& a, sample_scratch& scratch, std::spa
   return plain::sample_row(steps, view_of(a, scratch, top.size()), top.data());
 }
 
+sample_result sample_row(const plain::sample_view& v, sample_scratch& scratch,
+                         std::span<std::pair<std::int32_t, float>> top) {
+  lone_steps steps(scratch);
+  return plain::sample_row(steps, v, top.data());
+}
+
 sample_status kept_weights(const sample_args& a, sample_scratch& scratch, std::span<std::uint64_t> weights) {
   const sample_view v = view_of(a, scratch);
   TROUPE_CHECK(weights.size() == a.logits.size(), "weights of another length than the row");
@@ -284,18 +303,9 @@ sample_status kept_weights(const sample_args& a, sample_scratch& scratch, std::s
   float max = 0;
   if (const sample_status s = plain::prepare(steps, v, raw, d, max); s != sample_status::ok)
     return s;
-  std::ranges::fill(weights, 0);
-  if (plain::greedy(v)) {
-    weights[static_cast<std::size_t>(lone_steps::first_of(d.x, d.n, max))] = plain::full_mass;
-  } else if (plain::filters(v)) {
-    std::uint64_t mass = 0;
-    steps.keep(v, d, mass);
-    for (const std::uint64_t key : steps.kept())
-      weights[static_cast<std::size_t>(id_of(key))] = d.mass(id_of(key));
-  } else {
-    for (std::int64_t i = 0; i < d.n; ++i)
-      weights[static_cast<std::size_t>(i)] = d.mass(i);
-  }
+  plain::filter(steps, v, d, lone_steps::first_of(d.x, d.n, max));
+  for (std::int64_t i = 0; i < d.n; ++i)
+    weights[static_cast<std::size_t>(i)] = d.weight(i);
   return sample_status::ok;
 }
 

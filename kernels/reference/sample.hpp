@@ -42,6 +42,10 @@ struct sample_scratch {
 sample_result sample_row(const sample_args& a, sample_scratch& scratch,
                          std::span<std::pair<std::int32_t, float>> top = {});
 
+// The same for a row of an operation: forced below vocab, lists in range, scratch of at least its vocab.
+sample_result sample_row(const plain::sample_view& v, sample_scratch& scratch,
+                         std::span<std::pair<std::int32_t, float>> top);
+
 // The distribution that sample_row draws from, as integers: MASS of kept ids, 0 elsewhere (greedy: 2^44 at the argmax).
 // weights: [V]. For the rejection rule (runtime/speculation/verify.hpp).
 sample_status kept_weights(const sample_args& a, sample_scratch& scratch, std::span<std::uint64_t> weights);

@@ -1,6 +1,5 @@
-// The drafter's two halves (model.md §12): the main cache, updated by every backbone forward, and the greedy draft
-// block.
-#include "runtime/base/exact_math.hpp"
+// The drafter's two halves (model.md §12): the main cache, updated by every backbone forward, and the draft round.
+#include "runtime/base/check.hpp"
 #include "runtime/model/graph.hpp"
 #include <algorithm>
 
@@ -26,62 +25,130 @@ void model_runner::impl::update_drafter_cache(const step_input& in) {
   }
 }
 
-model_runner::draft_result model_runner::draft_greedy(std::span<const std::int32_t> slot,
-                                                      std::span<const std::int32_t> golden,
-                                                      std::span<const std::int32_t> position_of_golden) {
-  auto& m = *impl_;
-  const auto& c = m.c();
-  const int block = c.dspark_block_size, n_seq = static_cast<int>(slot.size()), n = n_seq * block;
-  const int h = c.hidden_size, v = c.vocab_size, rank = c.dspark_markov_rank;
-  step_rows rows;
-  for (int q = 0; q < n_seq; ++q) {
-    rows.slot.push_back(slot[q]);
-    rows.start.push_back(position_of_golden[q]);
-    rows.rows.push_back(block);
-    rows.tokens.push_back(golden[q]);
-    rows.tokens.insert(rows.tokens.end(), block - 1, c.dspark_noise_token_id);
-  }
-  auto in = m.input.draft(*m.work, rows, block);
-  m.embed(in);
-  for (int i = 0; i < c.num_nextn_predict_layers; ++i) {
-    m.attention_site(in, c.num_hidden_layers + i, true);
-    m.moe_site(in, c.num_hidden_layers + i);
-  }
-  m.collapse(n, m.ws.pre); // ws.x = h_j, the confidence head's input too
-  m.norm(m.ws.x.as<const float>(), m.weights->drafter.norm, n, h, m.ws.normed.as<float>());
+int model_runner::draft_block() const {
+  return impl_->state.block;
+}
 
-  draft_result out;
-  out.tokens.resize(n);
-  out.confidence.resize(n);
-  out.logits.resize(static_cast<std::size_t>(n) * v);
-  buffer row = m.dev.allocate(4 * static_cast<std::size_t>(h + rank), "draft row"),
-         bias = m.dev.allocate(4 * static_cast<std::size_t>(v), "draft logits");
-  buffer index = m.dev.allocate(64, "draft token");
-  for (int q = 0; q < n_seq; ++q) {
-    std::int64_t prev = golden[q];
-    for (int j = 0; j < block; ++j) { // each draft conditions on the one before it through the Markov head
-      const int r = q * block + j;
-      m.work->to_device(index.as<std::byte>(), &prev, sizeof prev);
-      auto markov = row.as<float>() + h;
-      m.ops.copy_columns(*m.work, {m.ws.x.as<const float>() + static_cast<std::int64_t>(r) * h, h, 1, h,
-                                   row.as<float>(), h + rank, false});
-      m.ops.gather(*m.work, {m.weights->drafter.markov_embed.get(), index.as<const std::int64_t>(), 1, 1, markov});
-      m.linear(m.ws.normed.as<const float>() + static_cast<std::int64_t>(r) * h, m.weights->head, 1,
-               m.ws.logits.as<float>());
-      m.linear(markov, m.weights->drafter.markov_head, 1, bias.as<float>());
-      m.ops.copy_columns(*m.work, {bias.as<const float>(), v, 1, v, m.ws.logits.as<float>(), v, true});
-      m.linear(row.as<const float>(), m.weights->drafter.confidence, 1, bias.as<float>());
-      float* logits = out.logits.data() + static_cast<std::size_t>(r) * v;
-      float confidence = 0;
-      m.work->to_host(logits, m.ws.logits.as<const std::byte>(), 4 * static_cast<std::size_t>(v));
-      m.work->to_host(&confidence, bias.as<const std::byte>(), 4);
-      m.work->synchronise();
-      out.confidence[r] = sigmoid_f32(std::clamp(confidence, -60.0f, 60.0f));
-      prev = std::max_element(logits, logits + v) - logits; // the first of equal maxima
-      out.tokens[r] = static_cast<std::int32_t>(prev);
-    }
+void model_runner::draft(std::span<const std::int32_t> slots, std::span<const sample_row_params> rules,
+                         dev_ptr<std::int32_t> drafts, dev_ptr<float> confidence) {
+  auto& m = *impl_;
+  const int block = m.state.block;
+  TROUPE_CHECK(block > 0, "the checkpoint has no drafter");
+  m.ready_logits = 0; // their memory is needed
+  const auto n = static_cast<int>(slots.size());
+  for (int first = 0; first < n; first += m.ws.draft_sequences) {
+    const int live = std::min(n - first, m.ws.draft_sequences),
+              size = m.fills_decode ? filled_size(live, m.ws.draft_sequences) : live;
+    auto& in = m.draft_input;
+    in.clear();
+    m.draft_slots.assign(static_cast<std::size_t>(size), 0); // placeholders draft in slot 0
+    std::copy_n(slots.begin() + first, live, m.draft_slots.begin());
+    m.draft_rules.assign(static_cast<std::size_t>(size), {});
+    std::copy_n(rules.begin() + first, live, m.draft_rules.begin());
+    const std::size_t at_rules = in.append(m.draft_rules), at_slots = in.append(m.draft_slots),
+                      at_live = in.append(std::array<std::int32_t, 1>{live * block});
+    TROUPE_CHECK(in.bytes() <= in.room(), "draft inputs exceed their buffer"); // graphs know its address
+    in.send(*m.work);
+    const auto piece = [&] {
+      m.draft_piece(in.at<const std::int32_t>(at_slots), in.at<const sample_row_params>(at_rules),
+                    in.at<const std::int32_t>(at_live), size);
+    };
+    m.fills_decode ? m.run_recorded(m.draft_graphs[size], piece) : piece();
+    const auto bytes = 4 * static_cast<std::size_t>(live * block);
+    const std::int64_t at = std::int64_t{first} * block;
+    m.work->copy((drafts + at).as<std::byte>(), m.ws.drafts.as<const std::byte>(), bytes);
+    m.work->copy((confidence + at).as<std::byte>(), m.ws.draft_conf.as<const std::byte>(), bytes);
   }
-  return out;
+}
+
+// One block of rows for each sequence through the drafter's layers, then left to right through the Markov head.
+void model_runner::impl::draft_piece(dev_ptr<const std::int32_t> slots, dev_ptr<const sample_row_params> rules,
+                                     dev_ptr<const std::int32_t> live, int sequences) {
+  const int block = state.block, n = sequences * block, h = c().hidden_size;
+  lay_out_drafts_args a;
+  a.state = state;
+  a.sequences = sequences;
+  a.window = c().sliding_window;
+  a.noise = c().dspark_noise_token_id;
+  a.slot = slots;
+  a.ids = ws.draft_ids.as<std::int32_t>();
+  a.position = ws.draft_position.as<std::int32_t>();
+  a.sequence = ws.draft_sequence.as<std::int32_t>();
+  a.window_lo = ws.draft_lo.as<std::int32_t>();
+  a.window_hi = ws.draft_hi.as<std::int32_t>();
+  a.first_row = ws.draft_first.as<std::int32_t>();
+  a.row_count = ws.draft_rows.as<std::int32_t>();
+  a.start = ws.draft_start.as<std::int32_t>();
+  a.position_of = ws.draft_position_of.as<std::int32_t>();
+  a.before = ws.draft_before.as<std::int64_t>();
+  ops.lay_out_drafts(*work, a);
+
+  step_input in;
+  in.map.rows = in.map.key_rows = n;
+  in.map.sequences = sequences;
+  in.map.position = a.position, in.map.sequence = a.sequence;
+  in.map.window_lo = a.window_lo, in.map.window_hi = a.window_hi;
+  in.map.first_row = a.first_row, in.map.row_count = a.row_count, in.map.start = a.start;
+  in.map.slot = slots;
+  in.keys = in.map;
+  in.tokens = a.ids;
+  in.live = live;
+  embed(in);
+  for (int i = 0; i < c().num_nextn_predict_layers; ++i) {
+    attention_site(in, c().num_hidden_layers + i, true);
+    moe_site(in, c().num_hidden_layers + i);
+  }
+  collapse(n, ws.pre); // ws.x = h_j, the confidence head's input too
+  norm(ws.x.as<const float>(), weights->drafter.norm, n, h, ws.normed.as<float>());
+  for (int j = 0; j < block; ++j) // by number in the block, so that the rows of one Markov step lie together
+    ops.copy_columns(*work, {ws.normed.as<const float>() + std::int64_t{j} * h, std::int64_t{block} * h, sequences, h,
+                             ws.logit_x.as<float>() + std::int64_t{j} * sequences * h, h, false});
+  linear(ws.logit_x.as<const float>(), weights->head, n, ws.logits.as<float>());
+  for (int j = 0; j < block; ++j)
+    markov_step(j, sequences, slots, rules);
+}
+
+// Draft `number` of each sequence, which depends on the one before it.
+void model_runner::impl::markov_step(int number, int sequences, dev_ptr<const std::int32_t> slots,
+                                     dev_ptr<const sample_row_params> rules) {
+  const auto& d = weights->drafter;
+  const int h = c().hidden_size, v = c().vocab_size, rank = c().dspark_markov_rank, features = h + rank;
+  const auto logits = ws.logits.as<float>() + std::int64_t{number} * sequences * v;
+  const auto markov = ws.draft_markov.as<float>(), bias = ws.draft_bias.as<float>();
+  ops.gather(*work, {d.markov_embed.get(), ws.draft_before.as<const std::int64_t>(), sequences, 1, markov});
+  linear(markov, d.markov_head, sequences, bias);
+  ops.copy_columns(*work, {bias, v, sequences, v, logits, v, true});
+  ops.copy_columns(*work, {ws.x.as<const float>() + std::int64_t{number} * h, std::int64_t{state.block} * h, sequences,
+                           h, ws.draft_features.as<float>(), features, false});
+  ops.copy_columns(*work, {markov, rank, sequences, rank, ws.draft_features.as<float>() + h, features, false});
+  linear(ws.draft_features.as<const float>(), d.confidence, sequences, ws.draft_score.as<float>());
+
+  sample_rows_args s;
+  s.logits = logits;
+  s.rows = sequences;
+  s.vocab = v;
+  s.params = rules;
+  s.row_position = ws.draft_position_of.as<const std::int32_t>() + std::int64_t{number} * sequences;
+  s.token = ws.draft_token.as<std::int32_t>();
+  s.status = ws.draft_status.as<std::int32_t>();
+  s.logprob = ws.draft_logprob.as<float>();
+  ops.sample_rows(*work, s);
+
+  const auto& t = options.confidence_temperature;
+  keep_drafts_args k;
+  k.state = state;
+  k.sequences = sequences;
+  k.number = number;
+  k.vocab = v;
+  k.temperature = t.empty() ? 1.0f : std::max(t[t.size() == 1 ? 0 : static_cast<std::size_t>(number)], 1e-5f);
+  k.slot = slots;
+  k.token = ws.draft_token.as<const std::int32_t>();
+  k.score = ws.draft_score.as<const float>();
+  k.logits = logits;
+  k.before = ws.draft_before.as<std::int64_t>();
+  k.drafts = ws.drafts.as<std::int32_t>();
+  k.confidence = ws.draft_conf.as<float>();
+  ops.keep_drafts(*work, k);
 }
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 #include "runtime/model/graph.hpp"
+#include "runtime/base/check.hpp"
 #include <algorithm>
 
 namespace troupe {
@@ -60,11 +61,28 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
     engram_kv = floats((m + 1) * h, "Engram values");
   }
   features = floats(targets * h, "drafter features");
-  logits = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * c.vocab_size, "logits");
-  logit_x = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * h, "logits");
+  const int block = c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0;
+  const std::int64_t logit_rows = std::max(o.max_logit_rows, block);
+  logits = allocate(4 * logit_rows * c.vocab_size, "logits");
+  logit_x = allocate(4 * logit_rows * h, "logits");
   logit_trunk = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m * h, "logits");
   logit_pre = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows) * m, "logits");
   logit_index = allocate(4 * static_cast<std::int64_t>(o.max_logit_rows), "logits");
+  if (block > 0)
+    draft_sequences =
+        static_cast<int>(std::clamp<std::int64_t>(std::min(logit_rows, rows) / block, 1, o.max_sequences));
+  const auto numbers = [&](std::int64_t per_sequence, std::int64_t size = 4) {
+    return allocate(size * per_sequence * draft_sequences, "drafts");
+  };
+  for (buffer* b :
+       {&draft_ids, &draft_position, &draft_sequence, &draft_lo, &draft_hi, &draft_position_of, &drafts, &draft_conf})
+    *b = numbers(block);
+  for (buffer* b : {&draft_first, &draft_rows, &draft_start, &draft_score, &draft_token, &draft_status, &draft_logprob})
+    *b = numbers(1);
+  draft_before = numbers(1, 8);
+  draft_markov = numbers(c.dspark_markov_rank);
+  draft_features = numbers(h + c.dspark_markov_rank);
+  draft_bias = numbers(c.vocab_size);
 }
 
 std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options) {
@@ -83,7 +101,10 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
       block_pool(d.allocate(layout.block_bytes * o.kv_blocks, "KV blocks")),
       slot_pool(d.allocate(layout.slot_bytes * o.state_slots, "state slots")),
       ws(weights->config, o, [&d](std::size_t bytes, const char* what) { return d.allocate(bytes, what); }),
-      input(weights->config, d, o.max_rows, o.max_sequences, o.max_model_len) {
+      input(weights->config, d, o.max_rows, o.max_sequences, o.max_model_len),
+      draft_input(d, "draft inputs",
+                  static_cast<std::size_t>(ws.draft_sequences) * (4 + sizeof(sample_row_params)) +
+                      4 * array_places::alignment) {
   // The first site applies weight 1 to stream 0.
   std::vector<float> one_hot(static_cast<std::size_t>(o.max_rows) * c().hc_mult, 0.0f);
   for (std::size_t i = 0; i < one_hot.size(); i += c().hc_mult)
@@ -93,7 +114,26 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
   counts = d.allocate(4 * static_cast<std::size_t>(c().num_hidden_layers) * c().n_routed_experts, "expert counts");
   fills_decode = o.decode == decode_form::padded || (o.decode == decode_form::automatic && d.records() && e == nullptr);
   records = fills_decode && o.decode == decode_form::automatic;
-  drawn = d.allocate(4 * static_cast<std::size_t>(o.state_slots), "drawn tokens");
+  const std::int64_t slots = o.state_slots;
+  state.ngram = std::max(c().engram_max_ngram_size, 1);
+  state.block = c().num_nextn_predict_layers > 0 ? c().dspark_block_size : 0;
+  const auto keep = [&](buffer& b, std::int64_t per_slot) {
+    b = d.allocate(static_cast<std::size_t>(4 * slots * per_slot), "state of decoding");
+  };
+  keep(state_memory.position, 1);
+  keep(state_memory.ids, state.ngram);
+  keep(state_memory.drafts, state.block);
+  keep(state_memory.confidence, state.block);
+  if (o.rejection)
+    keep(state_memory.logits, std::int64_t{state.block} * c().vocab_size);
+  state.position = state_memory.position.as<std::int32_t>();
+  state.ids = state_memory.ids.as<std::int32_t>();
+  state.drafts = state_memory.drafts.as<std::int32_t>();
+  state.confidence = state_memory.confidence.as<float>();
+  state.logits = state_memory.logits.as<float>();
+  survival = d.allocate(4 * static_cast<std::size_t>(o.max_sequences) * static_cast<std::size_t>(std::max(o.nextn, 1)),
+                        "survival of drafts");
+  TROUPE_CHECK(o.nextn >= 0 && o.nextn <= state.block, "more drafts a step than the drafter's block has");
   if (o.yoco != yoco_mode::off)
     consumer_input = std::make_unique<step_input_builder>(c(), d, o.max_rows, o.max_sequences, o.max_model_len);
 }

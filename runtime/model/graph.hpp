@@ -10,7 +10,9 @@
 #include "runtime/model/runner.hpp"
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
+#include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -52,6 +54,14 @@ struct workspace {
   buffer logits, logit_x;        // [max_logit_rows, V], [max_logit_rows, H]
   buffer logit_trunk, logit_pre; // [max_logit_rows, M, H], [max_logit_rows, M]
   buffer logit_index;            // int32 [max_logit_rows]
+  // Of a piece of a draft round, P sequences: with the logits above for all its rows.
+  int draft_sequences = 0;                                      // P
+  buffer draft_ids, draft_position, draft_sequence;             // int32 [P, block]
+  buffer draft_lo, draft_hi, draft_position_of, drafts;         // likewise
+  buffer draft_first, draft_rows, draft_start;                  // int32 [P]
+  buffer draft_before;                                          // int64 [P]
+  buffer draft_markov, draft_features, draft_score, draft_bias; // [P, rank], [P, H + rank], [P], [P, V]
+  buffer draft_token, draft_status, draft_logprob, draft_conf;  // int32 [P], int32 [P], [P], [P, block]
 };
 
 struct model_runner::impl {
@@ -70,6 +80,10 @@ struct model_runner::impl {
   void attention_site(const step_input& in, int layer, bool draft);
   void moe_site(const step_input& in, int layer);
   void update_drafter_cache(const step_input& in);
+  void draft_piece(dev_ptr<const std::int32_t> slots, dev_ptr<const sample_row_params> rules,
+                   dev_ptr<const std::int32_t> live, int sequences);
+  void markov_step(int number, int sequences, dev_ptr<const std::int32_t> slots,
+                   dev_ptr<const sample_row_params> rules);
 
   const model_config& c() const { return weights->config; }
   bool act() const { return options.rounding == roundings::serving; }
@@ -112,14 +126,24 @@ struct model_runner::impl {
   std::unique_ptr<step_input_builder> consumer_input; // null with yoco off
   buffer first_mix;                                   // [R, M] one-hot at stream 0
   buffer counts;                                      // uint32 [layers, experts] rows routed in the last step
-  buffer drawn;                               // int32 [state slots] the newest token of each, written by the sampler
+  struct {
+    buffer position, ids, drafts, confidence, logits;
+  } state_memory;
+  decode_state state;
+  buffer survival; // of sharing sequences
+  step_input last; // of the last forward
+  packed_arrays draft_input;
+  std::vector<std::int32_t> draft_slots;
+  std::vector<sample_row_params> draft_rules;
   bool fills_decode = false, records = false; // decode steps are filled; and recorded
   int ready_logits = 0;                       // ws.logits holds the first rows of the last forward, this many
   struct recorded {
     bool seen = false;
     std::unique_ptr<graph> steps; // null until the second step of its kind, or where the device has no graphs
   };
-  std::map<std::pair<int, int>, recorded> graphs; // by rows and block table width
+  void run_recorded(recorded& r, const std::function<void()>& everything);
+  std::map<std::array<int, 4>, recorded> graphs; // by rows, sequences, block table width and whether drafts are shared
+  std::map<int, recorded> draft_graphs;          // by sequences
 };
 
 } // namespace troupe

@@ -6,6 +6,7 @@
 #include "runtime/model/runner.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -14,14 +15,15 @@ namespace troupe {
 struct logit_job {
   std::int32_t sequence = 0;      // index in the plan
   std::int32_t row = 0;           // of the step
-  std::int32_t position = 0;      // of the row
+  std::int32_t position = 0;      // of the row, the lowest possible
   std::int32_t prompt_token = -1; // the token whose log-probability is wanted (prompt_logprobs)
-  bool sample = false;            // draws the sequence's next token
+  bool sample = false;            // draws a token
   bool logits = false;            // goes into sequence_result::logits
 };
 
-// All rows of a plan whose logits are wanted, by sequence, then position.
-std::vector<logit_job> logit_jobs(const step_plan& plan);
+// All rows of a plan whose logits are wanted, by sequence, then position; `all`: every row. order: of the sequences in
+// the step, empty = the plan's.
+std::vector<logit_job> logit_jobs(const step_plan& plan, std::span<const std::int32_t> order = {}, bool all = false);
 
 // Ids that must not be drawn as output token number `outputs` (from 0): EOS and stop ids while fewer than min_tokens
 // are out.

@@ -2,6 +2,7 @@
 #pragma once
 #include "devices/device.hpp"
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
@@ -65,6 +66,9 @@ public:
     return at;
   }
   template <class T> std::size_t append(const std::vector<T>& values) { return append(std::span<const T>(values)); }
+  template <class T, std::size_t N> std::size_t append(const std::array<T, N>& values) {
+    return append(std::span<const T>(values));
+  }
   void send(stream& s) {
     there_.fit(s, places_.bytes());
     s.to_device(there_.at<std::byte>(), here_.data(), places_.bytes());

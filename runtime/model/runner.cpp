@@ -18,6 +18,14 @@ stream& model_runner::work() {
   return *impl_->work;
 }
 
+// Every sequence has its newest token and drafts behind it.
+static bool only_newest_rows(const step_rows& rows) {
+  for (std::size_t q = 0; q < rows.rows.size(); ++q)
+    if (rows.rows[q] != 1 + (rows.drafts.empty() ? 0 : rows.drafts[q]))
+      return false;
+  return !rows.rows.empty();
+}
+
 void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   auto& m = *impl_;
   const auto sequences = static_cast<int>(rows.slot.size());
@@ -31,14 +39,16 @@ void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   const bool replays =
       yoco != yoco_mode::off &&
       m.replay.assign(rows, m.c().sliding_window, yoco == yoco_mode::compact || yoco == yoco_mode::exact);
-  const bool one_row_each = rows.tokens.size() == rows.slot.size() && sequences > 0;
-  if (m.fills_decode && one_row_each && !m.last_shared && !replays && !hook)
-    return m.decode(
-        m.input.filled(*m.work, rows, filled_size(sequences, std::min(m.options.max_sequences, m.options.max_rows))));
+  const auto n = static_cast<int>(rows.tokens.size());
+  const int most = std::min(m.options.max_sequences * (1 + m.options.nextn), m.options.max_rows);
+  if (m.fills_decode && only_newest_rows(rows) && n <= most && !m.last_shared && !replays && !hook)
+    return m.decode(m.input.filled(*m.work, rows, filled_size(n, most)));
+  TROUPE_CHECK(!replays || rows.moves.empty(), "rows of a prompt in a step whose positions the device finds");
   if (m.last_shared)
     m.split.assign(rows.rows);
   const step_input all = m.input.backbone(
       *m.work, rows, m.last_shared ? m.split.rows_of(m.context->rank()) : std::span<const std::int32_t>{});
+  m.last = all;
   if (!replays)
     return m.layers(all, nullptr, hook);
   const step_input consumers = m.replay_input();
@@ -72,8 +82,18 @@ void model_runner::impl::layers(const step_input& all, const step_input* replaye
   const step_input* here = &all;
   const int targets = static_cast<int>(c().dspark_target_layer_ids.size());
   work->zero(counts.as<std::byte>(), counts.bytes());
-  if (all.unresolved)
-    ops.resolve_tokens(*work, {all.keys, drawn.as<const std::int32_t>(), all.key_tokens});
+  if (all.shares_drafts) {
+    share_drafts_args a = all.sharing;
+    a.state = state;
+    a.width = options.nextn;
+    a.survival = survival.as<float>();
+    ops.share_drafts(*work, a);
+  }
+  if (all.unresolved) {
+    lay_out_rows_args a = all.layout;
+    a.state = state;
+    ops.lay_out_rows(*work, a);
+  }
   embed(all);
   for (int layer = 0; layer < c().num_hidden_layers; ++layer) {
     const auto& facts = c().layers[layer];
@@ -137,14 +157,8 @@ void model_runner::impl::keep_rows_of(const buffer& values, std::int64_t row_byt
       move(to, r.from, by_way_of, r.to, r.rows);
 }
 
-// A step of a new size is computed like any other; the second one is recorded, and from then on the recording runs.
-void model_runner::impl::decode(const step_input& in) {
-  const auto everything = [&] {
-    layers(in, nullptr, {});
-    if (in.map.rows <= options.max_logit_rows)
-      head(ws.trunk.as<const float>(), ws.pre.as<const float>(), in.map.rows);
-  };
-  recorded& r = graphs[{in.map.rows, in.map.block_stride}];
+// Work of a new size is done like any other; the second time it is recorded, and from then on the recording runs.
+void model_runner::impl::run_recorded(recorded& r, const std::function<void()>& everything) {
   if (!r.steps && std::exchange(r.seen, true) && records) {
     work->begin_capture();
     try {
@@ -159,7 +173,17 @@ void model_runner::impl::decode(const step_input& in) {
     work->launch(*r.steps);
   else
     everything();
-  ready_logits = in.map.rows <= options.max_logit_rows ? in.map.rows : 0;
+}
+
+void model_runner::impl::decode(const step_input& in) {
+  last = in;
+  const bool with_head = in.map.rows <= options.max_logit_rows;
+  run_recorded(graphs[{in.map.rows, in.map.sequences, in.map.block_stride, in.shares_drafts}], [&] {
+    layers(in, nullptr, {});
+    if (with_head)
+      head(ws.trunk.as<const float>(), ws.pre.as<const float>(), in.map.rows);
+  });
+  ready_logits = with_head ? in.map.rows : 0;
 }
 
 void model_runner::impl::head(dev_ptr<const float> trunk, dev_ptr<const float> mix, int rows) {
@@ -219,8 +243,24 @@ model_runner::cache_memory model_runner::caches() const {
 dev_ptr<const std::uint32_t> model_runner::expert_counts() const {
   return impl_->counts.as<const std::uint32_t>();
 }
-dev_ptr<std::int32_t> model_runner::drawn_tokens() {
-  return impl_->drawn.as<std::int32_t>();
+dev_ptr<const std::int32_t> model_runner::row_positions() const {
+  return impl_->last.keys.position;
+}
+dev_ptr<const std::int32_t> model_runner::row_sequences() const {
+  return impl_->last.keys.sequence;
+}
+dev_ptr<const std::int32_t> model_runner::row_verifies() const {
+  return impl_->last.layout.verifies;
+}
+const decode_state& model_runner::state() const {
+  return impl_->state;
+}
+
+void model_runner::verify(dev_ptr<const std::int32_t> token, dev_ptr<const std::int32_t> draw_status,
+                          dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome) {
+  auto& m = *impl_;
+  m.ops.verify_drafts(*m.work, {m.last.keys, m.state, m.last.layout.ids, m.last.history, m.last.draws,
+                                m.last.layout.limit, first_drawn, token, draw_status, outcome});
 }
 
 void model_runner::copy_slot(slot_id from, slot_id to) {

@@ -38,6 +38,9 @@ struct runner_options {
   bool shares_steps = false;       // room for the other ranks' records of shared steps
   yoco_mode yoco = yoco_mode::off; // what the consumer layers do with the rows before step_rows::replay_from
   int yoco_keep = 0;               // rows of a prompt's end that they keep, from which an engine derives that position
+  int nextn = 0;                   // drafts of a block that a step verifies at most; at most the block
+  bool rejection = false;          // drafts are verified by rejection (exactness.md §4): their logits are kept
+  std::vector<float> confidence_temperature{}; // of each place of a block; empty = 1, one value = for all
 };
 
 // Bytes that one KV block and one state slot take with these options (engine.md §10).
@@ -46,17 +49,21 @@ struct cache_sizes {
 };
 cache_sizes cache_size(const model_config& config, roundings rounding);
 
-// Bytes of the buffers that hold the rows of one step.
+// Bytes of the buffers that hold the rows of one step and what is drafted behind them.
 std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options);
 
 // The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
 struct step_rows {
   std::vector<std::int32_t> slot, start, rows;      // [sequences]
   std::vector<std::int32_t> first_block, blocks_of; // [sequences] into blocks
-  std::vector<std::int32_t> tokens;                 // [all rows] ids, or token_in_flight
+  std::vector<std::int32_t> tokens;                 // [all rows] ids, or token_in_flight, or draft_in_flight
   std::vector<std::int32_t> blocks;
   std::vector<std::int32_t> history;     // [sequences, engram_max_ngram_size - 1], nearest last, -1 = none
   std::vector<std::int32_t> replay_from; // [sequences] where the windows of consumer layers begin; empty = at 0
+  // [sequences], or empty for 0: the last `drafts` rows hold drafts, the last `draws` draw tokens; with `moves` the
+  // rows begin at the newest token of the state slot; rows at `limit` and behind do not count (plan.hpp).
+  std::vector<std::int32_t> drafts, draws, moves, limit;
+  std::int32_t first_sharing = -1; // sequences from here on share their drafts out anew; -1 = none
   bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
 };
 
@@ -129,23 +136,26 @@ public:
   // Rows routed to each expert by the last forward, of those computed here, in device memory:
   // [layers, n_routed_experts].
   dev_ptr<const std::uint32_t> expert_counts() const;
-  // [state slots] where the sampler leaves the newest token of each sequence; a later forward takes it for
-  // token_in_flight.
-  dev_ptr<std::int32_t> drawn_tokens();
+  // Of all rows of the last forward, where they are now: position, sequence, and the draft that each verifies as a
+  // place in the drafts of state(), -1 = none.
+  dev_ptr<const std::int32_t> row_positions() const, row_sequences() const, row_verifies() const;
+  // What the device keeps of the sequences in the state slots.
+  const decode_state& state() const;
+
+  // Which drafts of the last forward were right, once its rows have been drawn from (verify_drafts_args); the state
+  // slots' newest tokens are then those drawn.
+  void verify(dev_ptr<const std::int32_t> token, dev_ptr<const std::int32_t> draw_status,
+              dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome);
+  // Drafts a block behind the newest token of each state slot (model.md §12), by the rules' temperatures, filters and
+  // seeds: into the state and into drafts and confidence [slots, block]. The drafter's cache must hold all positions
+  // before those tokens. Only with a drafter: draft_block() > 0.
+  void draft(std::span<const std::int32_t> slots, std::span<const sample_row_params> rules,
+             dev_ptr<std::int32_t> drafts, dev_ptr<float> confidence);
+  int draft_block() const; // tokens of a block; 0 = the checkpoint has no drafter
 
   // Whole state slots and KV blocks, in the order of the stream.
   void copy_slot(slot_id from, slot_id to);
   void copy_block(block_id from, block_id to);
-
-  // The drafter (model.md §12) after a forward: for each sequence whose last position is p and golden token g for p+1,
-  // hidden states and base logits of the block. Greedy drafts with their logits and confidences, on the host.
-  struct draft_result {
-    std::vector<std::int32_t> tokens; // [sequences, block]
-    std::vector<float> confidence;    // [sequences, block] after the sigmoid
-    std::vector<float> logits;        // [sequences, block, vocab]
-  };
-  draft_result draft_greedy(std::span<const std::int32_t> slot, std::span<const std::int32_t> golden,
-                            std::span<const std::int32_t> position_of_golden);
 
 private:
   struct impl;

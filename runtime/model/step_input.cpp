@@ -14,9 +14,10 @@ int filled_size(int rows, int most) {
 
 namespace {
 
-std::size_t most_bytes(int max_rows, int max_sequences, int max_blocks) {
-  const std::size_t per_row = 5 + 5 + 2 * 3 + 2 * 2, per_sequence = 4 + static_cast<std::size_t>(max_blocks) + 8;
-  return 4 * (per_row * max_rows + per_sequence * max_sequences) + 32 * array_places::alignment;
+std::size_t most_bytes(int max_rows, int max_sequences, int max_blocks, int ngram) {
+  const std::size_t per_row = 5 + 5 + 1 + 2 * 3 + 2 * 2,
+                    per_sequence = 8 + static_cast<std::size_t>(max_blocks) + static_cast<std::size_t>(ngram);
+  return 4 * (per_row * max_rows + per_sequence * max_sequences) + 40 * array_places::alignment;
 }
 int most_blocks(int max_model_len) {
   return (max_model_len + tokens_per_block - 1) / tokens_per_block;
@@ -26,35 +27,36 @@ int most_blocks(int max_model_len) {
 
 step_input_builder::step_input_builder(const model_config& config, device& dev, int max_rows, int max_sequences,
                                        int max_model_len)
-    : config_(config), arrays_(dev, "step inputs", most_bytes(max_rows, max_sequences, most_blocks(max_model_len))),
-      max_blocks_(most_blocks(max_model_len)), max_positions_(max_model_len) {}
+    : config_(config), arrays_(dev, "step inputs",
+                               most_bytes(max_rows, max_sequences + 1, most_blocks(max_model_len),
+                                          config.engram_max_ngram_size)), // one sequence of placeholders
+      max_sequences_(max_sequences), max_blocks_(most_blocks(max_model_len)), max_positions_(max_model_len) {}
 
 step_input step_input_builder::backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
-  return send(s, rows, {.draft_block = 0, .share = share, .live = -1});
+  return send(s, rows, {.share = share, .live = -1});
 }
 step_input step_input_builder::consumers(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
-  return send(s, rows, {.draft_block = 0, .share = share, .live = -1, .replayed = true});
+  return send(s, rows, {.share = share, .live = -1, .replayed = true});
 }
-step_input step_input_builder::draft(stream& s, const step_rows& rows, int block) {
-  return send(s, rows, {.draft_block = block, .share = {}, .live = -1});
-}
-
 step_input step_input_builder::filled(stream& s, const step_rows& rows, int size) {
+  const auto live = static_cast<int>(rows.tokens.size()), n_seq = static_cast<int>(rows.slot.size());
+  TROUPE_CHECK(live <= size && n_seq > 0, "a filled step has rows, and not more than it is filled up to");
+  const std::size_t ngram = rows.history.size() / rows.slot.size();
   filled_ = rows;
-  const std::size_t live = rows.slot.size(), ngram = rows.history.size() / live;
-  TROUPE_CHECK(live == rows.tokens.size() && live <= static_cast<std::size_t>(size),
-               "a filled step has one row a sequence");
   filled_.blocks.push_back(0);
-  for (std::size_t q = live; q < static_cast<std::size_t>(size); ++q) {
-    filled_.slot.push_back(0), filled_.start.push_back(0), filled_.rows.push_back(1), filled_.tokens.push_back(0);
+  filled_.tokens.resize(static_cast<std::size_t>(size), 0);
+  const int sequences = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(n_seq + (live < size ? 1 : 0)))),
+                                 max_sequences_ + 1);
+  for (int q = n_seq; q < sequences; ++q) {
+    filled_.slot.push_back(0), filled_.start.push_back(0), filled_.rows.push_back(q == n_seq ? size - live : 0);
     filled_.first_block.push_back(static_cast<std::int32_t>(filled_.blocks.size()) - 1), filled_.blocks_of.push_back(1);
     filled_.history.insert(filled_.history.end(), ngram, -1);
   }
-  return send(s, filled_, {.draft_block = 0, .share = {}, .live = static_cast<int>(live)});
+  return send(s, filled_, {.share = {}, .live = live});
 }
 
 step_input step_input_builder::send(stream& s, const step_rows& in, const form& f) {
-  const auto [draft_block, share, live, replayed] = f;
+  const auto [share, live, replayed] = f;
   const bool is_filled = live >= 0;
   const auto n_seq = static_cast<int>(in.slot.size());
   const auto n = static_cast<int>(in.tokens.size());
@@ -68,14 +70,16 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       int p = in.start[q] + r;
       position_.push_back(p);
       sequence_.push_back(q);
-      bool draft = draft_block > 0;
-      lo_.push_back(replayed ? first_visible(p, config_.sliding_window, in.replay_from[q])
-                             : std::max(0, (draft ? in.start[q] : p + 1) - config_.sliding_window));
-      hi_.push_back(draft ? in.start[q] + draft_block - 1 : p);
+      lo_.push_back(first_visible(p, config_.sliding_window, replayed ? in.replay_from[q] : 0));
+      hi_.push_back(p);
     }
   }
   TROUPE_CHECK(static_cast<int>(position_.size()) == n, "step rows and tokens differ in number");
   TROUPE_CHECK(longest <= max_blocks_, "block table longer than the model length");
+  const auto any = [](const std::vector<std::int32_t>& flags) {
+    return std::any_of(flags.begin(), flags.end(), [](std::int32_t x) { return x != 0; });
+  };
+  const bool lists_all = is_filled || any(in.moves);
   if (is_filled)
     longest = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(longest))), max_blocks_);
   table_.assign(static_cast<std::size_t>(n_seq) * longest, 0);
@@ -91,7 +95,22 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   std::size_t at_first = append(first_row_), at_count = append(in.rows), at_start = append(in.start),
               at_slot = append(in.slot);
   std::size_t at_table = append(table_), at_tokens = append(in.tokens), at_history = append(in.history);
-  const std::size_t at_live = append(std::vector<std::int32_t>{live});
+  const std::size_t at_live = append(std::array<std::int32_t, 1>{live});
+  const auto append_flags = [&](const std::vector<std::int32_t>& flags) {
+    of_sequence_ = flags;
+    of_sequence_.resize(static_cast<std::size_t>(n_seq), 0);
+    return append(of_sequence_);
+  };
+  const std::size_t at_drafts = append_flags(in.drafts), at_draws = append_flags(in.draws),
+                    at_moves = append_flags(in.moves), at_limit = append_flags(in.limit);
+  // The placeholders come last.
+  const bool shares_drafts = in.first_sharing >= 0;
+  std::int32_t sharing = 0, shared_drafts = 0;
+  for (int q = in.first_sharing; shares_drafts && q < n_seq && q < static_cast<int>(in.drafts.size()); ++q)
+    ++sharing, shared_drafts += in.drafts[q];
+  const std::size_t at_sharing = append(std::array<std::int32_t, 3>{in.first_sharing, sharing, shared_drafts});
+  of_sequence_.assign(static_cast<std::size_t>(n), -1);
+  const std::size_t at_verifies = append(of_sequence_);
 
   step_input out;
   out.shared = !share.empty();
@@ -111,7 +130,7 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   struct {
     std::size_t visible, last_row, position, entry;
   } at[3] = {};
-  for (int ratio = 1; ratio <= 2 && draft_block == 0; ++ratio) {
+  for (int ratio = 1; ratio <= 2; ++ratio) {
     for (auto* v : {&visible_, &last_row_, &block_position_})
       v->clear();
     entry_.clear();
@@ -121,8 +140,9 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       if (!out.shared)
         visible_.push_back((p + 1) / ratio);
       int b = p / ratio; // the block that this token completes
-      if ((p + 1) % ratio != 0) {
-        if (is_filled)
+      const std::int32_t limit = static_cast<std::size_t>(sequence_[r]) < in.limit.size() ? in.limit[sequence_[r]] : 0;
+      if ((p + 1) % ratio != 0 || (limit > 0 && p >= limit)) {
+        if (lists_all)
           last_row_.push_back(-1), block_position_.push_back(0), entry_.push_back(-1);
         continue;
       }
@@ -137,7 +157,7 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
       visible_.push_back((position_[static_cast<std::size_t>(r)] + 1) / ratio);
     out.ratio[ratio].blocks = static_cast<int>(last_row_.size());
     out.ratio[ratio].max_visible = visible_.empty() ? 0 : *std::max_element(visible_.begin(), visible_.end());
-    if (is_filled)
+    if (lists_all)
       out.ratio[ratio].max_visible = std::min(longest * tokens_per_block, max_positions_) / ratio;
     at[ratio] = {append(visible_), append(last_row_), append(block_position_), append(entry_)};
   }
@@ -167,7 +187,8 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   out.map.window_hi = ints(here_hi);
   out.tokens = ints(here_tokens);
   out.key_tokens = arrays_.at<std::int32_t>(at_tokens);
-  out.unresolved = is_filled || std::find(in.tokens.begin(), in.tokens.end(), token_in_flight) != in.tokens.end();
+  out.unresolved =
+      lists_all || any(in.drafts) || std::any_of(in.tokens.begin(), in.tokens.end(), [](auto id) { return id < 0; });
   if (is_filled)
     out.live = ints(at_live);
   out.history = ints(at_history);
@@ -178,6 +199,30 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
     o.position = ints(at[ratio].position);
     o.entry = arrays_.at<const std::int64_t>(at[ratio].entry);
   }
+  // What the device writes.
+  auto numbers = [&](std::size_t offset) { return arrays_.at<std::int32_t>(offset); };
+  out.draws = ints(at_draws);
+  auto& l = out.layout;
+  l.map = out.keys;
+  l.window = config_.sliding_window;
+  l.drafts = ints(at_drafts), l.limit = ints(at_limit), l.moves = ints(at_moves);
+  l.ids = out.key_tokens, l.position = numbers(at_position), l.verifies = numbers(at_verifies);
+  l.window_lo = numbers(at_lo), l.window_hi = numbers(at_hi);
+  l.start = numbers(at_start), l.history = numbers(at_history);
+  for (int ratio = 1; ratio <= 2 && lists_all; ++ratio)
+    l.ratio[ratio - 1] = {ratio,
+                          tokens_per_block / ratio,
+                          numbers(at[ratio].visible),
+                          numbers(at[ratio].last_row),
+                          numbers(at[ratio].position),
+                          arrays_.at<std::int64_t>(at[ratio].entry)};
+  out.shares_drafts = shares_drafts;
+  auto& d = out.sharing;
+  d.map = out.keys;
+  d.shared = ints(at_sharing);
+  d.drafts = numbers(at_drafts), d.draws = numbers(at_draws);
+  d.first_row = numbers(at_first), d.row_count = numbers(at_count);
+  d.sequence = numbers(at_sequence), d.ids = out.key_tokens;
   return out;
 }
 

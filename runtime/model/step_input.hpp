@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-// Compressed blocks of one ratio that a step completes, and what each row computed here sees of that ratio. A filled
-// step lists one block per row, those that are not completed with last_row and entry -1.
+// Compressed blocks of one ratio that a step completes, and what each row computed here sees of that ratio. A step that
+// is filled or moves lists one block per row, those that are not completed with last_row and entry -1.
 struct compressed_rows {
   int blocks = 0;                       // listed
   int max_visible = 0;                  // over the rows computed here; of a filled step what its table can hold
@@ -29,10 +29,14 @@ struct step_input {
   bool counted = true;                  // their routes count in the expert counts
   dev_ptr<const std::int32_t> tokens;   // [map.rows]
   dev_ptr<std::int32_t> key_tokens;     // [keys.rows]; `tokens` unless `shared`
-  bool unresolved = false;              // some of them may be token_in_flight
+  bool unresolved = false;              // `layout` completes them and the maps
+  bool shares_drafts = false;           // before that `sharing` changes which rows belong to which sequence
   dev_ptr<const std::int32_t> live;     // [1] rows of a filled step that are not placeholders; null: all are live
   dev_ptr<const std::int32_t> history;  // [sequences, ngram - 1]
   std::array<compressed_rows, 3> ratio; // index = ratio; 0 is unused
+  lay_out_rows_args layout;             // without the state
+  share_drafts_args sharing;            // likewise, and without working memory
+  dev_ptr<const std::int32_t> draws;    // [sequences]
 };
 
 // Sizes that decode steps are filled up to: 1, 2, 4, then multiples of 8, then `most`. The smallest one of at least
@@ -48,17 +52,13 @@ public:
   step_input backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share = {});
   // The same for consumer layers, whose windows begin at replay_from.
   step_input consumers(stream& s, const step_rows& rows, std::span<const std::int32_t> share = {});
-  // A decode step, one row a sequence, as a graph wants it: placeholders (state slot 0, KV block 0) fill it up to
-  // `size` rows, the block tables are as wide as the next power of two, and every array lies where it lies in all steps
-  // of that size and width.
+  // A decode step as a graph wants it: a sequence of placeholders (state slot 0, KV block 0) fills it up to `size`
+  // rows, sequences without rows up to a power of two, the block tables are as wide as the next power of two, and every
+  // array lies where it lies in all steps of these sizes.
   step_input filled(stream& s, const step_rows& rows, int size);
-  // A draft step: per sequence one block of `block` rows at positions start..start+block-1; each row sees the
-  // sliding_window positions before the block and the whole block.
-  step_input draft(stream& s, const step_rows& rows, int block);
 
 private:
   struct form {
-    int draft_block = 0;                 // rows of a draft block, 0 = a backbone step
     std::span<const std::int32_t> share; // rows computed here, empty = all
     int live = -1;                       // of a filled step: rows before the placeholders
     bool replayed = false;               // windows begin at replay_from
@@ -68,11 +68,11 @@ private:
   const model_config& config_;
   // Kept between steps so that a step allocates nothing once the vectors have grown.
   std::vector<std::int32_t> position_, sequence_, lo_, hi_, first_row_, table_, visible_, last_row_, block_position_,
-      taken_;
+      taken_, of_sequence_;
   std::vector<std::int64_t> entry_;
   step_rows filled_;
   packed_arrays arrays_;
-  int max_blocks_, max_positions_; // of a block table, of the model
+  int max_sequences_, max_blocks_, max_positions_; // of a step, of a block table, of the model
 };
 
 } // namespace troupe

@@ -1,28 +1,12 @@
 #include "runtime/speculation/verify.hpp"
 
 #include "runtime/base/check.hpp"
-#include "runtime/base/noise.hpp"
 
 #include <algorithm>
 
 namespace troupe {
 
 namespace {
-
-enum draw_case : std::uint32_t { fresh = 0, residual = 1, accept = 2, drafted = 3 };
-
-// Uniform integer in [0, n): 128-bit draws until one lies below the largest multiple of n.
-unsigned_128 uniform_below(unsigned_128 n, draw_case what, std::uint64_t seed, std::uint64_t position) {
-  const unsigned_128 excess = (unsigned_128{0} - n) % n; // 2^128 mod n
-  for (std::uint32_t attempt = 0;; ++attempt) {
-    const philox_words r = philox(seed, attempt, noise_reject | what, static_cast<std::uint32_t>(position),
-                                  static_cast<std::uint32_t>(position >> 32));
-    const unsigned_128 v =
-        unsigned_128{r.w[3]} << 96 | unsigned_128{r.w[2]} << 64 | unsigned_128{r.w[1]} << 32 | r.w[0];
-    if (v <= ~unsigned_128{0} - excess)
-      return v % n;
-  }
-}
 
 unsigned_128 sum_of(std::span<const std::uint64_t> weights) {
   unsigned_128 sum = 0;
@@ -62,11 +46,11 @@ std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const
 }
 
 std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position) {
-  return weighted_draw(target, fresh, seed, position);
+  return weighted_draw(target, draw_case::fresh, seed, position);
 }
 
 std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position) {
-  return weighted_draw(draft, drafted, seed, position);
+  return weighted_draw(draft, draw_case::drafted, seed, position);
 }
 
 rejection_row::rejection_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft)
@@ -79,15 +63,16 @@ verified_token verify_row(std::span<const std::uint64_t> target, std::span<const
                           std::int32_t token, std::uint64_t seed, std::uint64_t position) {
   const rejection_row row(target, draft);
   if (token < 0 || static_cast<std::size_t>(token) >= draft.size() || draft[static_cast<std::size_t>(token)] == 0)
-    return {false, weighted_draw(target, fresh, seed, position)}; // no draft of this law: draw as if there were none
+    return {false, weighted_draw(target, draw_case::fresh, seed,
+                                 position)}; // no draft of this law: draw as if there were none
   const auto t = static_cast<std::size_t>(token);
-  if (uniform_below(row.range(t), accept, seed, position) < row.accepted(t))
+  if (uniform_below(row.range(t), draw_case::accept, seed, position) < row.accepted(t))
     return {true, token};
   const auto rest = [&](std::size_t i) { return row.residual(i); };
   unsigned_128 total = 0;
   for (std::size_t i = 0; i < target.size(); ++i)
     total += rest(i);
-  return {false, id_at(target.size(), uniform_below(total, residual, seed, position), rest)};
+  return {false, id_at(target.size(), uniform_below(total, draw_case::residual, seed, position), rest)};
 }
 
 } // namespace troupe

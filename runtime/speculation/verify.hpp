@@ -1,5 +1,6 @@
 // Verification of drafted tokens (exactness.md §4): the coupled rule and the exact integer form of rejection.
 #pragma once
+#include "runtime/base/uniform.hpp"
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,6 @@ std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const
 // A token from the target's weights without a draft, and the drafter's own draw.
 std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position);
 std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position);
-
-__extension__ typedef unsigned __int128 unsigned_128;
 
 // The rule of one row in integers: draft t is accepted with probability accepted(t) / range(t), else token i is drawn
 // with probability residual(i) / the sum of all residuals, which is then positive.

@@ -2,6 +2,7 @@
 #include "actors/context_exchange.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/hand_drafts.hpp"
 #include "tests/support/queued_device.hpp"
 #include "tests/support/stub_process.hpp"
 #include "tests/support/tiny_model.hpp"
@@ -130,19 +131,16 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
       for (std::size_t i = 0; i < counts.size(); ++i)
         o.counts[i] += counts[i];
   }
-  std::vector<std::int32_t> slot, golden, position;
-  for (std::size_t q = 0; q < steps.back().rows.slot.size(); ++q) {
-    slot.push_back(steps.back().rows.slot[q]);
+  std::vector<std::int32_t> golden;
+  for (std::size_t q = 0; q < steps.back().rows.slot.size(); ++q)
     golden.push_back(100 + static_cast<std::int32_t>(q));
-    position.push_back(steps.back().rows.start[q] + steps.back().rows.rows[q]);
-  }
   const auto caches = runner.caches();
   o.blocks.resize(static_cast<std::size_t>(caches.sizes.block_bytes * kv_blocks));
   o.slots.resize(static_cast<std::size_t>(caches.sizes.slot_bytes * state_slots));
   runner.work().to_host(o.blocks.data(), caches.blocks, o.blocks.size());
   runner.work().to_host(o.slots.data(), caches.slots, o.slots.size());
   runner.work().synchronise();
-  o.drafts = runner.draft_greedy(slot, golden, position).tokens;
+  o.drafts = draft_greedily(runner, dev, steps.back().rows.slot, golden).tokens;
   if (group)
     group->meet(0); // others may still wait for an event of this rank
   return o;

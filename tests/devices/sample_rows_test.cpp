@@ -15,7 +15,8 @@ struct outcome {
 };
 outcome draw(const std::vector<sample_row_params>& params, std::vector<float> last_row = {}, int max_top = 8,
              const std::vector<std::pair<std::int32_t, float>>& bias = {}, const std::vector<std::uint32_t>& masks = {},
-             const std::vector<std::int32_t>& suppressed = {}, const std::vector<std::int32_t>& blacklist = {}) {
+             const std::vector<std::int32_t>& suppressed = {}, const std::vector<std::int32_t>& blacklist = {},
+             const std::vector<std::int32_t>& forced = {}) {
   const auto d = make_device("reference", {});
   arena m(*d);
   const std::vector<float> x = {2, 1, .5, .5, -1, -3, .5, 0};
@@ -33,6 +34,7 @@ outcome draw(const std::vector<sample_row_params>& params, std::vector<float> la
   a.bias = m.put(bias);
   a.masks = m.put(masks);
   a.suppressed = m.put(suppressed);
+  a.forced = m.put(forced);
   a.blacklist = m.put(blacklist);
   a.blacklisted = static_cast<std::int32_t>(blacklist.size());
   a.max_top = max_top;
@@ -74,9 +76,10 @@ BOOST_AUTO_TEST_CASE(rows_keep_their_own_parameters) {
   }
   params[2].temperature = 0;
   params[2].top_logprobs = 3;
-  params[3].forced = 4;
+  params[3].first_forced = 1;
+  params[3].forced = 1; // position 0, which the row draws
   const float inf = bits_float(0x7f800000u);
-  const outcome o = draw(params, {0, 0, inf, 0, 0, 0, 0, 0}, 5);
+  const outcome o = draw(params, {0, 0, inf, 0, 0, 0, 0, 0}, 5, {}, {}, {}, {}, {7, 4});
   const std::vector<std::int32_t> want = {0, 1, 0, 4, -1};
   BOOST_TEST(o.token == want, boost::test_tools::per_element());
   BOOST_TEST(float_bits(o.logprob[0]) == 0xbeedf314u);
@@ -94,31 +97,77 @@ BOOST_AUTO_TEST_CASE(rows_keep_their_own_parameters) {
   BOOST_TEST(o.top[13].second == -9999.0f);
 }
 
-// The newest token of every sequence stays on the device, under its state slot: drawn, forced, or an id that can be
-// read where nothing could be drawn.
-BOOST_AUTO_TEST_CASE(tokens_stay_on_the_device_by_slot) {
+// One rule serves several rows: what it says of positions holds for each row's own, wherever the rows' positions come
+// from.
+BOOST_AUTO_TEST_CASE(a_rule_says_what_holds_at_which_position) {
   const auto d = make_device("reference", {});
   arena m(*d);
-  std::vector<float> logits = {0, 9, 0, 0, 5, 0, 0, 0, 0, 0, 0, bits_float(0x7fc00000u)};
-  std::vector<sample_row_params> params(3);
-  params[0].temperature = 0;
-  params[0].slot = 4;
-  params[1].forced = 3;
-  params[1].slot = 1;
-  params[2].slot = 2;
+  sample_row_params other, p;
+  p.temperature = 0;
+  p.forced = 2; // tokens 3 and 2 at positions 101 and 102
+  p.forced_at = 101;
+  p.suppressed = 1; // token 1 not before position 104
+  p.suppressed_until = 104;
+  const std::vector<std::int32_t> before = {99, 100, 101, 102, 103};
+  std::vector<float> logits;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    logits.insert(logits.end(), {0, 9, 5, 2});
   sample_rows_args a;
   a.logits = m.put(logits);
-  a.rows = 3;
+  a.rows = 5;
   a.vocab = 4;
-  a.params = m.put(params);
-  a.token = m.room<std::int32_t>(3);
-  a.status = m.room<std::int32_t>(3);
-  a.logprob = m.room<float>(3);
-  a.drawn = m.put(std::vector<std::int32_t>{50, 51, 52, 53, 54});
+  a.params = m.put(std::vector<sample_row_params>{other, p});
+  a.rule = m.put(std::vector<std::int32_t>(5, 1));
+  a.row_position = m.put(before);
+  a.forced = m.put(std::vector<std::int32_t>{3, 2});
+  a.suppressed = m.put(std::vector<std::int32_t>{1});
+  a.token = m.room<std::int32_t>(5);
+  a.status = m.room<std::int32_t>(5);
+  a.logprob = m.room<float>(5);
   d->ops().sample_rows(*m.s, a);
-  const auto left = m.get(dev_ptr<const std::int32_t>(a.drawn), 5);
-  BOOST_TEST(left == (std::vector<std::int32_t>{50, 3, 0, 53, 1}), boost::test_tools::per_element());
-  BOOST_TEST(m.get(dev_ptr<const std::int32_t>(a.token), 3)[2] == -1);
+  const auto token = m.get(dev_ptr<const std::int32_t>(a.token), 5);
+  BOOST_TEST(token == (std::vector<std::int32_t>{2, 3, 2, 2, 1}), boost::test_tools::per_element());
+}
+
+// T6: proposals from d, verification and fresh draws from x, by weights.
+BOOST_AUTO_TEST_CASE(t6_rejection) {
+  const auto d = make_device("reference", {});
+  arena m(*d);
+  const std::vector<float> x = {2, 1, .5, .5, -1, -3, .5, 0}, q = {1.5, 1.25, .75, 0, -1, -2, .5, .25};
+  const auto draw_all = [&](const std::vector<float>& row, draw_rule rule, const std::vector<std::int32_t>& drafts) {
+    sample_row_params p;
+    p.seed = 42;
+    p.draw = rule;
+    std::vector<float> logits, draft_logits;
+    std::vector<std::int32_t> before, verifies;
+    for (std::int32_t i = 0; i < 8; ++i) {
+      logits.insert(logits.end(), row.begin(), row.end());
+      draft_logits.insert(draft_logits.end(), q.begin(), q.end());
+      before.push_back(99 + i);
+      verifies.push_back(i);
+    }
+    sample_rows_args a;
+    a.logits = m.put(logits);
+    a.rows = a.vocab = 8;
+    a.params = m.put(std::vector<sample_row_params>{p});
+    a.rule = m.put(std::vector<std::int32_t>(8, 0));
+    a.row_position = m.put(before);
+    if (!drafts.empty()) {
+      a.verifies = m.put(verifies);
+      a.drafts = m.put(drafts);
+      a.draft_logits = m.put(draft_logits);
+    }
+    a.token = m.room<std::int32_t>(8);
+    a.status = m.room<std::int32_t>(8);
+    a.logprob = m.room<float>(8);
+    d->ops().sample_rows(*m.s, a);
+    return m.get(dev_ptr<const std::int32_t>(a.token), 8);
+  };
+  const std::vector<std::int32_t> proposed = {0, 0, 0, 6, 1, 3, 0, 0}, emitted = {0, 0, 0, 6, 0, 3, 0, 0},
+                                  fresh = {0, 1, 0, 0, 0, 7, 0, 1};
+  BOOST_TEST(draw_all(q, draw_rule::proposal, {}) == proposed, boost::test_tools::per_element());
+  BOOST_TEST(draw_all(x, draw_rule::fresh, proposed) == emitted, boost::test_tools::per_element());
+  BOOST_TEST(draw_all(x, draw_rule::fresh, {}) == fresh, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(bias_masks_and_lists_belong_to_their_row) {

@@ -15,7 +15,8 @@ struct tiny_device {
         weights(load_weights(tiny_checkpoint(), *dev, {.experts = true, .max_positions = positions + 8},
                              tiny_token_map())) {}
 
-  std::unique_ptr<model_engine> engine(decode_form decode = decode_form::eager, int max_logit_rows = 64) const {
+  std::unique_ptr<model_engine> engine(decode_form decode = decode_form::eager, int max_logit_rows = 64, int nextn = 0,
+                                       bool rejection = false) const {
     runner_options o;
     o.max_rows = 160;
     o.max_sequences = 12;
@@ -24,6 +25,8 @@ struct tiny_device {
     o.max_model_len = max_model_len;
     o.max_logit_rows = max_logit_rows;
     o.decode = decode;
+    o.nextn = nextn;
+    o.rejection = rejection;
     return std::make_unique<model_engine>(weights, dev, o);
   }
 

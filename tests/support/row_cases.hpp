@@ -210,18 +210,228 @@ template <class T> std::size_t size(T n) {
   return static_cast<std::size_t>(n);
 }
 
-inline row_bits resolve_tokens(device& d, std::uint64_t seed, std::span<const int> rows) {
+// A decode step: row id r stands for a sequence in state slot r + 1 with a newest token and up to three drafts behind
+// up to two rows whose tokens are known. What the device keeps of the slots is a function of the seed.
+struct made_decode {
+  static constexpr int ngram = 4, block = 5, vocab = 50;
+  std::vector<std::int32_t> position, sequence, low, high, first, count, start, slot, table;
+  std::vector<std::int32_t> ids, drafts, draws, moves, limit, history;
+  row_map map;
+  decode_state state;
+};
+inline made_decode make_decode(arena& m, std::uint64_t seed, std::span<const int> rows) {
+  made_decode o;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    numbers n(seed, 80, rows[i]);
+    const int head = n.below(3), drafts = n.below(4), start = n.between(0, 300), q = head + 1 + drafts;
+    o.first.push_back(static_cast<std::int32_t>(o.ids.size()));
+    o.count.push_back(q);
+    o.start.push_back(start);
+    o.slot.push_back(rows[i] + 1);
+    o.drafts.push_back(drafts);
+    o.draws.push_back(n.below(5) == 0 ? 0 : drafts + 1);
+    o.moves.push_back(head == 0 && n.below(2) == 0);
+    o.limit.push_back(n.below(2) == 0 ? 0 : start + n.below(q + 3));
+    for (int r = 0; r < q; ++r) {
+      o.position.push_back(start + r);
+      o.sequence.push_back(static_cast<std::int32_t>(i));
+      o.low.push_back(std::max(start + r - 7, 0));
+      o.high.push_back(start + r);
+      const bool known = r < head || n.below(3) == 0;
+      o.ids.push_back(known ? n.below(made_decode::vocab) : r == head ? token_in_flight : draft_in_flight);
+    }
+    for (int back = 1; back < made_decode::ngram; ++back)
+      o.history.push_back(n.between(-1, made_decode::vocab - 1));
+    for (int b = 0; b < made_map::blocks_per_row; ++b)
+      o.table.push_back(1 + rows[i] * made_map::blocks_per_row + (b ^ 1));
+  }
+  const auto sequences = static_cast<std::int32_t>(rows.size()), all = static_cast<std::int32_t>(o.ids.size());
+  o.map = {all,
+           sequences,
+           all,
+           m.put(o.position),
+           m.put(o.sequence),
+           m.put(o.low),
+           m.put(o.high),
+           m.put(o.first),
+           m.put(o.count),
+           m.put(o.start),
+           m.put(o.slot),
+           m.put(o.table),
+           made_map::blocks_per_row};
+  std::vector<std::int32_t> newest, ids, drafts;
+  std::vector<float> confidence;
+  for (int slot = 0; slot <= most_row_ids; ++slot) {
+    numbers n(seed, 81, slot);
+    newest.push_back(n.between(0, 300));
+    for (int k = 0; k < made_decode::ngram; ++k)
+      ids.push_back(n.below(made_decode::vocab));
+    for (int k = 0; k < made_decode::block; ++k)
+      drafts.push_back(n.below(made_decode::vocab)), confidence.push_back(0.5f + n.real(0.5f));
+  }
+  o.state = {made_decode::ngram, made_decode::block, m.put(newest), m.put(ids), m.put(drafts), m.put(confidence), {}};
+  return o;
+}
+// Writable copies of arrays; `out` gets them all, sequence by sequence, numbers of rows relative to the sequence.
+inline void add_of_rows(arena& m, row_bits& out, const made_decode& d, dev_ptr<const std::int32_t> p,
+                        bool relative = false) {
+  const std::vector<std::int32_t> v = m.get(p, d.ids.size());
+  for (std::size_t s = 0; s < out.size(); ++s)
+    for (std::int32_t r = 0; r < d.count[s]; ++r) {
+      const std::int32_t x = v[size(d.first[s] + r)];
+      out[s].push_back(static_cast<std::uint32_t>(relative && x >= 0 ? x - d.first[s] : x));
+    }
+}
+inline void add_of_slots(arena& m, row_bits& out, std::span<const int> rows, dev_ptr<const std::int32_t> p,
+                         std::size_t per_slot) {
+  const std::vector<std::int32_t> v = m.get(p, size(most_row_ids + 1) * per_slot);
+  for (std::size_t s = 0; s < out.size(); ++s)
+    for (std::size_t k = 0; k < per_slot; ++k)
+      out[s].push_back(static_cast<std::uint32_t>(v[size(rows[s] + 1) * per_slot + k]));
+}
+
+inline row_bits lay_out_rows(device& d, std::uint64_t seed, std::span<const int> rows) {
   arena m(d);
-  const made_map map = make_map(m, seed, rows, 8);
-  std::vector<std::int32_t> drawn = {-5}, ids; // slot 0 is nobody's
-  for (int r = 0; r < most_row_ids; ++r)
-    drawn.push_back(numbers(seed, 80, r).below(1 << 20));
-  for (const int r : rows)
-    ids.push_back(r % 3 == 0 ? numbers(seed, 81, r).below(1 << 20) : token_in_flight);
-  const auto there = m.put(ids);
-  d.ops().resolve_tokens(*m.s, {map.map, m.put(drawn), there});
+  const made_decode step = make_decode(m, seed, rows);
+  const std::size_t n = step.ids.size();
+  lay_out_rows_args a;
+  a.map = step.map;
+  a.state = step.state;
+  a.window = 8;
+  a.drafts = m.put(step.drafts), a.limit = m.put(step.limit), a.moves = m.put(step.moves);
+  a.ids = m.put(step.ids);
+  const auto writable = [](dev_ptr<const std::int32_t> p) {
+    return dev_ptr<std::int32_t>(const_cast<std::int32_t*>(p.raw()));
+  };
+  a.position = writable(step.map.position);
+  a.window_lo = writable(step.map.window_lo), a.window_hi = writable(step.map.window_hi);
+  a.verifies = m.room<std::int32_t>(n);
+  a.start = writable(step.map.start);
+  a.history = m.put(step.history);
+  for (int c = 0; c < 2; ++c) {
+    const std::vector<std::int32_t> before(n, -7);
+    a.ratio[c] = {c + 1,         128 / (c + 1), m.put(before),
+                  m.put(before), m.put(before), m.put(std::vector<std::int64_t>(n, -7))};
+  }
+  d.ops().lay_out_rows(*m.s, a);
   row_bits o(rows.size());
-  add_words(m, o, there, 1);
+  for (const auto p : {a.ids, a.position, a.window_lo, a.window_hi, a.verifies})
+    add_of_rows(m, o, step, p);
+  for (const compressed_layout& c : a.ratio) {
+    for (const auto p : {c.visible, c.last_row, c.first_position})
+      add_of_rows(m, o, step, p, p.raw() == c.last_row.raw());
+    const std::vector<std::int64_t> entry = m.get(dev_ptr<const std::int64_t>(c.entry), n);
+    for (std::size_t i = 0; i < n; ++i)
+      o[size(step.sequence[i])].push_back(static_cast<std::uint32_t>(entry[i]));
+  }
+  add_words(m, o, a.start, 1);
+  add_words(m, o, a.history, made_decode::ngram - 1);
+  return o;
+}
+
+inline row_bits verify_drafts(device& d, std::uint64_t seed, std::span<const int> rows) {
+  arena m(d);
+  const made_decode step = make_decode(m, seed, rows);
+  std::vector<std::int32_t> ids, token, status;
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    numbers n(seed, 82, rows[s]);
+    for (std::int32_t r = 0; r < step.count[s]; ++r) {
+      ids.push_back(n.below(made_decode::vocab));
+      if (r > 0)
+        token.push_back(n.below(4) == 0 ? made_decode::vocab : ids.back()); // mostly right
+      status.push_back(n.below(9) == 0 ? 1 : 0);
+    }
+    token.push_back(n.below(made_decode::vocab));
+  }
+  verify_drafts_args a;
+  a.map = step.map;
+  a.state = step.state;
+  a.ids = m.put(ids);
+  a.history = m.put(step.history);
+  a.draws = m.put(step.draws), a.limit = m.put(step.limit);
+  a.token = m.put(token), a.status = m.put(status);
+  a.outcome = m.room<std::int32_t>(4 * rows.size());
+  d.ops().verify_drafts(*m.s, a);
+  row_bits o(rows.size());
+  add_words(m, o, a.outcome, 4);
+  for (std::size_t s = 0; s < rows.size(); ++s)
+    o[s].back() -= static_cast<std::uint32_t>(step.first[s]);
+  add_of_slots(m, o, rows, a.state.position, 1);
+  add_of_slots(m, o, rows, a.state.ids, made_decode::ngram);
+  return o;
+}
+
+inline row_bits lay_out_drafts(device& d, std::uint64_t seed, std::span<const int> rows) {
+  arena m(d);
+  const made_decode step = make_decode(m, seed, rows);
+  const std::size_t sequences = rows.size(), n = sequences * made_decode::block;
+  lay_out_drafts_args a;
+  a.state = step.state;
+  a.sequences = count(rows);
+  a.window = 8;
+  a.noise = 77;
+  a.slot = step.map.slot;
+  for (auto* p : {&a.ids, &a.position, &a.sequence, &a.window_lo, &a.window_hi, &a.position_of})
+    *p = m.room<std::int32_t>(n);
+  for (auto* p : {&a.first_row, &a.row_count, &a.start})
+    *p = m.room<std::int32_t>(sequences);
+  a.before = m.room<std::int64_t>(sequences);
+  d.ops().lay_out_drafts(*m.s, a);
+  row_bits o(sequences);
+  for (const auto p : {a.ids, a.position, a.window_lo, a.window_hi})
+    add_words(m, o, p, made_decode::block);
+  add_words(m, o, a.row_count, 1);
+  add_words(m, o, a.start, 1);
+  add_words(m, o, a.before, 1);
+  const auto sequence = m.get(dev_ptr<const std::int32_t>(a.sequence), n),
+             first = m.get(dev_ptr<const std::int32_t>(a.first_row), sequences),
+             position_of = m.get(dev_ptr<const std::int32_t>(a.position_of), n);
+  for (std::size_t s = 0; s < sequences; ++s) {
+    o[s].push_back(static_cast<std::uint32_t>(first[s]) - static_cast<std::uint32_t>(s * made_decode::block));
+    for (std::size_t j = 0; j < made_decode::block; ++j) {
+      o[s].push_back(static_cast<std::uint32_t>(sequence[s * made_decode::block + j]) - static_cast<std::uint32_t>(s));
+      o[s].push_back(static_cast<std::uint32_t>(position_of[j * sequences + s]));
+    }
+  }
+  return o;
+}
+
+inline row_bits keep_drafts(device& d, std::uint64_t seed, std::span<const int> rows) {
+  arena m(d);
+  const made_decode step = make_decode(m, seed, rows);
+  numbers all(seed, 83);
+  keep_drafts_args a;
+  a.state = step.state;
+  a.sequences = count(rows);
+  a.number = all.below(made_decode::block);
+  a.vocab = made_decode::vocab;
+  a.temperature = 0.5f + static_cast<float>(all.below(4));
+  a.state.logits = m.put(std::vector<float>(size((most_row_ids + 1) * made_decode::block * made_decode::vocab), 0.0f));
+  std::vector<std::int32_t> token;
+  std::vector<float> score;
+  for (const int r : rows) {
+    numbers n(seed, 84, r);
+    token.push_back(n.between(-1, made_decode::vocab - 1));
+    const std::uint32_t odd[] = {0x7fc00000u, 0x7f800000u, 0xff800000u, 0x7149f2cau}; // NaN, +-inf, 1e30
+    score.push_back(n.below(5) == 0 ? bits_float(odd[n.below(4)]) : n.real(9));
+  }
+  a.slot = step.map.slot;
+  a.token = m.put(token);
+  a.score = m.put(score);
+  a.logits = m.put(row_reals(seed, 85, rows, made_decode::vocab));
+  a.before = m.room<std::int64_t>(rows.size());
+  const std::size_t n = rows.size() * made_decode::block;
+  a.drafts = m.put(std::vector<std::int32_t>(n, -7));
+  a.confidence = m.put(std::vector<float>(n, -7.0f));
+  d.ops().keep_drafts(*m.s, a);
+  row_bits o(rows.size());
+  add_words(m, o, a.before, 1);
+  add_words(m, o, a.drafts, made_decode::block);
+  add_words(m, o, a.confidence, made_decode::block);
+  add_of_slots(m, o, rows, a.state.drafts, made_decode::block);
+  const auto as_words = [](dev_ptr<float> p) { return p.as<const std::int32_t>(); };
+  add_of_slots(m, o, rows, as_words(a.state.confidence), made_decode::block);
+  add_of_slots(m, o, rows, as_words(a.state.logits), size(made_decode::block * made_decode::vocab));
   return o;
 }
 
@@ -725,8 +935,10 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
   arena m(d);
   numbers n(seed, 69);
   const int vocab = n.between(5, 300), words = (vocab + 31) / 32, max_top = n.between(0, 6);
+  const bool by_rule = n.below(2) == 0; // rules and positions in arrays of their own
   std::vector<float> logits;
   std::vector<sample_row_params> params;
+  std::vector<std::int32_t> rule, position, forced, verifies;
   std::vector<std::pair<std::int32_t, float>> bias;
   std::vector<std::int32_t> suppressed;
   std::vector<std::uint32_t> masks;
@@ -742,8 +954,13 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
     p.top_k = row.below(2) == 0 ? -1 : row.between(1, 9);
     p.min_p = row.below(2) == 0 ? 0.0f : 0.05f;
     p.seed = row.bits();
-    p.position = row.bits();
-    p.forced = row.below(5) == 0 ? row.below(vocab) : -1;
+    position.push_back(row.below(1 << 20));
+    p.position = by_rule ? row.bits() : static_cast<std::uint64_t>(position.back()) + 1;
+    p.first_forced = static_cast<std::int32_t>(forced.size());
+    p.forced = row.below(3);
+    p.forced_at = static_cast<std::uint64_t>(position.back() + row.below(3));
+    for (int k = 0; k < p.forced; ++k)
+      forced.push_back(row.below(vocab));
     p.top_logprobs = row.between(0, 8);
     p.processed = row.below(2) == 0 ? 1 : 0;
     p.first_bias = static_cast<std::int32_t>(bias.size());
@@ -752,32 +969,61 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
     p.first_suppressed = static_cast<std::int32_t>(suppressed.size());
     for (p.suppressed = row.below(3); static_cast<std::int32_t>(suppressed.size()) < p.first_suppressed + p.suppressed;)
       suppressed.push_back(row.below(vocab));
+    p.suppressed_until = static_cast<std::uint64_t>(position.back() + row.below(4));
     if (row.below(2) == 0) {
       p.mask = static_cast<std::int32_t>(masks.size()) / words;
       for (int w = 0; w < words; ++w)
         masks.push_back(row.bits() | 1u);
     }
-    p.slot = r % 4 == 3 ? -1 : r + 1;
+    p.draw = static_cast<draw_rule>(row.below(3));
+    verifies.push_back(row.below(3) == 0 ? -1 : r);
+    if (by_rule)
+      params.emplace_back(); // every second rule is nobody's
+    rule.push_back(static_cast<std::int32_t>(params.size()));
     params.push_back(p);
+  }
+  std::vector<std::int32_t> drafts;
+  std::vector<float> draft_logits;
+  for (int r = 0; r < most_row_ids; ++r) {
+    numbers row(seed, 71, r);
+    drafts.push_back(row.below(vocab));
+    for (int i = 0; i < vocab; ++i)
+      draft_logits.push_back(r == 7 ? bits_float(0x7fc00000u) : row.real(3));
+    if (row.below(2) == 0)
+      draft_logits[draft_logits.size() - size(vocab - drafts.back())] = 9; // likely to have been drawn
   }
   bias.emplace_back(0, 0.0f); // no empty arrays
   suppressed.push_back(0);
+  forced.push_back(0);
   masks.push_back(0);
-  const std::vector<std::int32_t> blacklist = {1, vocab - 2};
-  const auto token = m.room<std::int32_t>(rows.size()), status = m.room<std::int32_t>(rows.size());
-  const auto logprob = m.room<float>(rows.size());
-  const auto drawn = m.put(std::vector<std::int32_t>(size(most_row_ids + 1), 7));
-  const auto top = m.room<std::pair<std::int32_t, float>>(rows.size() * size(max_top));
-  d.ops().sample_rows(*m.s, {m.put(logits), count(rows), vocab, m.put(params), m.put(bias), m.put(suppressed),
-                             m.put(blacklist), 2, m.put(masks), max_top, token, logprob, top, status, drawn});
+  sample_rows_args a;
+  a.logits = m.put(logits);
+  a.rows = count(rows);
+  a.vocab = vocab;
+  a.params = m.put(params);
+  if (by_rule) {
+    a.rule = m.put(rule);
+    a.row_position = m.put(position);
+  }
+  a.forced = m.put(forced);
+  a.bias = m.put(bias);
+  a.suppressed = m.put(suppressed);
+  a.blacklist = m.put(std::vector<std::int32_t>{1, vocab - 2});
+  a.blacklisted = 2;
+  a.masks = m.put(masks);
+  a.verifies = m.put(verifies);
+  a.drafts = m.put(drafts);
+  a.draft_logits = m.put(draft_logits);
+  a.max_top = max_top;
+  a.token = m.room<std::int32_t>(rows.size()), a.status = m.room<std::int32_t>(rows.size());
+  a.logprob = m.room<float>(rows.size());
+  a.top = m.room<std::pair<std::int32_t, float>>(rows.size() * size(max_top));
+  d.ops().sample_rows(*m.s, a);
   row_bits o(rows.size());
-  add_words(m, o, token, 1);
-  add_words(m, o, status, 1);
-  add_words(m, o, logprob, 1);
-  add_words(m, o, top, size(max_top));
-  const auto left = m.get(dev_ptr<const std::int32_t>(drawn), size(most_row_ids + 1));
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    o[i].push_back(static_cast<std::uint32_t>(left[size(rows[i] + 1)]));
+  add_words(m, o, a.token, 1);
+  add_words(m, o, a.status, 1);
+  add_words(m, o, a.logprob, 1);
+  add_words(m, o, a.top, size(max_top));
   return o;
 }
 
@@ -785,7 +1031,10 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
 
 inline std::span<const op_case> op_cases() {
   static constexpr op_case all[] = {
-      {"resolve_tokens", cases::resolve_tokens},
+      {"lay_out_rows", cases::lay_out_rows},
+      {"verify_drafts", cases::verify_drafts},
+      {"lay_out_drafts", cases::lay_out_drafts},
+      {"keep_drafts", cases::keep_drafts},
       {"embed", cases::embed},
       {"engram_rows", cases::engram_rows},
       {"gather", cases::gather},

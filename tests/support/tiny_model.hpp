@@ -29,7 +29,7 @@ inline const std::vector<std::int32_t>& tiny_token_map() {
 
 struct tiny_model {
   explicit tiny_model(const std::string& device_name, roundings rounding = roundings::serving, int threads = 1,
-                      int max_rows = 1024, bool combine_bf16 = true)
+                      int max_rows = 1024, bool combine_bf16 = true, bool rejection = false)
       : dev(open_device(device_name, {.threads = threads, .cores = {}})) {
     weights = load_weights(tiny_checkpoint(), *dev, {.experts = true, .max_positions = 4096 + 8}, tiny_token_map());
     runner = std::make_unique<model_runner>(weights, *dev,
@@ -40,7 +40,8 @@ struct tiny_model {
                                                            .kv_blocks = 96,
                                                            .state_slots = 90,
                                                            .max_model_len = 4096,
-                                                           .max_logit_rows = 64});
+                                                           .max_logit_rows = 64,
+                                                           .rejection = rejection});
   }
 
   std::vector<float> logits(std::span<const std::int32_t> rows) {
@@ -75,6 +76,7 @@ struct hand_sequence {
     step.slot.push_back(slot);
     step.start.push_back(static_cast<std::int32_t>(ids.size()));
     step.rows.push_back(static_cast<std::int32_t>(tokens.size()));
+    step.draws.push_back(1);
     step.first_block.push_back(static_cast<std::int32_t>(step.blocks.size()));
     step.blocks_of.push_back(static_cast<std::int32_t>(blocks.size()));
     step.blocks.insert(step.blocks.end(), blocks.begin(), blocks.end());

@@ -4,6 +4,7 @@
 #include "runtime/model/step_input.hpp"
 #include "runtime/model/weights.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/hand_drafts.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -283,17 +284,18 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(golden_drafts)
 
 BOOST_DATA_TEST_CASE(drafter_proposes_the_oracles_tokens, data::make(devices), device_name) {
-  tiny_model m(device_name, roundings::serving);
+  tiny_model m(device_name, roundings::serving, 1, 1024, true, true);
   for (const auto& name : cases) {
     golden_case g(name);
     auto ids = g.ints("ids"), golden = g.ints("draft.golden"), expected = g.ints("draft.tokens");
-    auto confidence = g.get<float>("draft.confidence");
+    auto confidence = g.get<float>("draft.confidence"), logits = g.get<float>("draft.logits");
     hand_sequence seq(1, 1, static_cast<int>(ids.size()));
     run_prompt(m, seq, ids);
-    std::vector<std::int32_t> slot{1}, position{static_cast<std::int32_t>(ids.size())};
-    auto draft = m.runner->draft_greedy(slot, golden, position);
-    BOOST_TEST_MESSAGE(device_name << " drafts of " << name);
+    const hand_drafts draft = draft_greedily(*m.runner, *m.dev, {1}, golden);
+    const double apart = relative_l2(draft.logits, logits);
+    BOOST_TEST_MESSAGE(device_name << " drafts of " << name << ": logits apart by " << apart);
     BOOST_TEST(draft.tokens == expected, boost::test_tools::per_element());
+    BOOST_TEST(apart < 0.1);
     for (std::size_t j = 0; j < confidence.size(); ++j)
       BOOST_TEST(std::abs(draft.confidence[j] - confidence[j]) < 0.05);
   }

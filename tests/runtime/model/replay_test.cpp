@@ -3,6 +3,7 @@
 #include "runtime/model/cache_layout.hpp"
 #include "runtime/model/replay.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/hand_drafts.hpp"
 #include "tests/support/hand_engine.hpp"
 #include <boost/test/unit_test.hpp>
 #include <random>
@@ -176,15 +177,16 @@ struct shared_model {
 class replayed_model {
 public:
   replayed_model(const shared_model& shared, yoco_mode yoco, int keep, roundings rounding = roundings::serving)
-      : keep_(keep), yoco_(yoco), runner_(shared.weights, *shared.dev,
-                                          {.rounding = rounding,
-                                           .max_rows = 1024,
-                                           .max_sequences = 8,
-                                           .kv_blocks = 100,
-                                           .state_slots = 8,
-                                           .max_model_len = 4096,
-                                           .yoco = yoco,
-                                           .yoco_keep = keep}) {}
+      : keep_(keep), yoco_(yoco), dev_(*shared.dev), runner_(shared.weights, *shared.dev,
+                                                             {.rounding = rounding,
+                                                              .max_rows = 1024,
+                                                              .max_sequences = 8,
+                                                              .kv_blocks = 100,
+                                                              .state_slots = 8,
+                                                              .max_model_len = 4096,
+                                                              .yoco = yoco,
+                                                              .yoco_keep = keep,
+                                                              .rejection = true}) {} // keeps the logits of drafts
 
   void begin(const std::vector<ints>& prompts) {
     sequences_.clear(), length_.clear();
@@ -241,11 +243,12 @@ public:
     const std::byte* at = (caches.slots + caches.sizes.slot_bytes * sequences_[sequence].slot).raw();
     return {at, at + caches.sizes.slot_bytes};
   }
-  model_runner& runner() { return runner_; }
+  hand_drafts draft(std::int32_t golden) { return draft_greedily(runner_, dev_, {sequences_[0].slot}, {golden}); }
 
 private:
   int keep_;
   yoco_mode yoco_;
+  device& dev_;
   model_runner runner_;
   std::vector<hand_sequence> sequences_;
   ints length_;
@@ -341,9 +344,7 @@ BOOST_AUTO_TEST_CASE(what_follows_is_the_same) {
       const auto logits = model.step({{0, {token}}});
       all.insert(all.end(), logits.begin(), logits.end());
     }
-    const std::int32_t slot = 1, golden = 77, position = 333 + 30;
-    const auto drafts =
-        model.runner().draft_greedy(std::span(&slot, 1), std::span(&golden, 1), std::span(&position, 1));
+    const hand_drafts drafts = model.draft(77);
     all.insert(all.end(), drafts.logits.begin(), drafts.logits.end());
     return all;
   };
