@@ -194,7 +194,7 @@ void char_dfa::trim() {
 
 // Moore's refinement: states are equal while their classes and the classes that their edges lead to are.
 void char_dfa::merge_equal() {
-  constexpr std::size_t most_work = 4'000'000; // edges looked at; long chains gain nothing from more rounds
+  constexpr std::size_t most_work = 1'000'000; // edges looked at; long chains gain nothing from more rounds
   const std::size_t n = size();
   std::vector<std::uint32_t> group(accepts_.begin(), accepts_.end());
   std::size_t groups = 0, work = 0;
@@ -245,6 +245,17 @@ void char_dfa::merge_equal() {
 void char_dfa::finish() {
   trim();
   merge_equal();
+}
+
+char_dfa char_dfa::of_states(std::span<const raw_state> states) {
+  char_dfa out;
+  for (const raw_state& s : states) {
+    out.begin_state(s.accepting);
+    for (const edge& e : s.edges)
+      out.add_edge(e.low, e.high, e.target);
+  }
+  out.finish();
+  return out;
 }
 
 char_dfa char_dfa::everything() {

@@ -84,6 +84,12 @@ public:
 
   char_dfa() = default; // the empty language
 
+  struct raw_state {
+    bool accepting;
+    std::vector<edge> edges; // ascending and disjoint, without surrogates
+  };
+  static char_dfa of_states(std::span<const raw_state> states);
+
   static char_dfa everything();
   static char_dfa nothing();
   static char_dfa words(std::span<const std::u32string> words);
