@@ -1,0 +1,741 @@
+#include "runtime/grammar/json_schema.hpp"
+
+#include "runtime/grammar/json_schema_places.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+#include <unordered_set>
+
+namespace troupe {
+namespace {
+
+using kind = json_value::kind;
+
+constexpr std::uint32_t max_indented_depth = 32; // containers below are left out: indentation has no finite grammar
+constexpr std::size_t max_sets = 4096;           // of keys or values seen, in any order or without repetition
+constexpr std::size_t max_any_order = 12, max_unique_values = 64;
+constexpr std::size_t max_free_members = 6; // in any order behind the declared ones
+constexpr std::size_t max_side_rules = 4;   // `contains` and negated keywords that ask for some item or member
+
+class schema_compiler {
+public:
+  schema_compiler(grammar_builder& builder, std::string_view schema, const json_schema_options& options)
+      : builder_(builder), options_(options), document_(schema, {options.lenient}, builder.budget(), options.warnings),
+        places_(document_) {
+    byte_set blank;
+    for (const char c : {' ', '\n', '\t', '\r'})
+      blank.set(static_cast<unsigned char>(c));
+    if (free_whitespace())
+      gap_ = builder_.define("whitespace", builder_.repeat(builder_.bytes(blank), 0, options.max_whitespace));
+  }
+
+  grammar_rule compile() {
+    schema_place root;
+    if (!places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr}))
+      return builder_.define("root", builder_.never());
+    const grammar_rule rule = rule_of(root, 0);
+    while (!open_.empty()) { // places are found while others are compiled; a list instead of recursion
+      const auto [place, depth, target] = open_.back();
+      open_.pop_back();
+      try {
+        const grammar_expr value = body(place, depth);
+        builder_.define(target, value);
+        if (target == rule && value == builder_.never() && !unsatisfiable_.empty())
+          fail_compile("so_unsatisfiable", unsatisfiable_);
+      } catch (const automaton_too_large& e) {
+        fail_compile("so_too_complex", path_of(place) + ": " + e.what());
+      }
+    }
+    return rule;
+  }
+
+private:
+  // --- layout
+
+  bool free_whitespace() const { return options_.any_whitespace && !options_.indent; }
+  grammar_expr gap() { return gap_ ? builder_.call(*gap_) : builder_.empty(); }
+  grammar_expr colon() {
+    return free_whitespace() ? builder_.sequence({gap(), builder_.literal(":"), gap()}) : builder_.literal(": ");
+  }
+  std::string new_line(std::uint32_t depth) const {
+    return options_.indent ? "\n" + std::string(std::size_t{*options_.indent} * depth, ' ') : "";
+  }
+  grammar_expr opening(char bracket, std::uint32_t depth) {
+    return builder_.sequence({builder_.literal(bracket + new_line(depth + 1)), gap()});
+  }
+  grammar_expr comma(std::uint32_t depth) { // what stands before it is read already
+    const bool spaced = !free_whitespace() && !options_.indent;
+    return builder_.sequence({builder_.literal(spaced ? ", " : "," + new_line(depth + 1)), gap()});
+  }
+  grammar_expr closing_bracket(char bracket, std::uint32_t depth) {
+    return builder_.literal(new_line(depth) + bracket);
+  }
+  grammar_expr empty_container(std::string_view brackets) {
+    return builder_.sequence({builder_.literal(brackets.substr(0, 1)), gap(), builder_.literal(brackets.substr(1))});
+  }
+
+  // --- places
+
+  std::string path_of(const schema_place& place) {
+    for (const schema_literal& l : place)
+      if (l.what != schema_literal::claim::differs)
+        return document_.node(l.schema).path;
+    return "#";
+  }
+
+  grammar_rule rule_of(const schema_place& place, std::uint32_t depth) {
+    const auto [it, fresh] = rules_.try_emplace({place, options_.indent ? depth : 0}, grammar_rule{});
+    if (fresh) {
+      document_.budget().pairs(1);
+      it->second = builder_.declare(path_of(place));
+      open_.push_back({place, depth, it->second});
+    }
+    return it->second;
+  }
+  grammar_expr value_at(const schema_place& place, std::uint32_t depth) { return builder_.call(rule_of(place, depth)); }
+
+  grammar_expr body(const schema_place& place, std::uint32_t depth) {
+    std::vector<grammar_expr> ways;
+    std::vector<const json_value*> listed;
+    for (const schema_alternative& a : places_.alternatives(place)) {
+      if (a.values)
+        for (const json_value* v : places_.values(place, a))
+          listed.push_back(v);
+      else
+        typed(ways, a, depth);
+    }
+    add_values(ways, listed, depth);
+    std::erase(ways, builder_.never());
+    return ways.empty() ? builder_.never() : builder_.alternatives(ways);
+  }
+
+  // --- enum and const
+
+  static void spellings(const json_value& v, std::vector<std::u32string>& out) {
+    const auto add = [&](std::string_view text) { out.push_back(to_code_points(text)); };
+    if (v.is(kind::null))
+      add("null");
+    else if (v.is(kind::boolean))
+      add(v.truth ? "true" : "false");
+    else if (v.is(kind::string))
+      add(quoted_json(v.text));
+    else {
+      add(v.text);
+      if (std::max(v.number.integer_digits(), -v.number.exponent) <= 40)
+        add(v.number.plain());
+    }
+  }
+
+  void add_values(std::vector<grammar_expr>& ways, const std::vector<const json_value*>& values, std::uint32_t depth) {
+    std::vector<std::u32string> texts;
+    for (const json_value* v : values) {
+      if (v->is(kind::array) || v->is(kind::object))
+        ways.push_back(container(*v, depth));
+      else
+        spellings(*v, texts);
+    }
+    std::sort(texts.begin(), texts.end());
+    for (std::size_t first = 0; first < texts.size();) { // parts that an automaton has room for
+      std::size_t end = first, characters = 0;
+      while (end < texts.size() && (end == first || characters + texts[end].size() < max_automaton_states / 2))
+        characters += texts[end++].size();
+      document_.budget().states(characters);
+      const grammar_expr part = builder_.regular(char_dfa::words(std::span(texts).subspan(first, end - first)));
+      ways.push_back(first == 0 && end == texts.size() ? part : builder_.call(builder_.define("values", part)));
+      first = end;
+    }
+  }
+
+  grammar_expr exactly(const json_value& v, std::uint32_t depth) {
+    std::vector<grammar_expr> ways;
+    add_values(ways, {&v}, depth);
+    return builder_.alternatives(ways);
+  }
+
+  grammar_expr container(const json_value& v, std::uint32_t depth) {
+    const bool array = v.is(kind::array);
+    if (array ? v.items.empty() : v.members.empty())
+      return empty_container(array ? "[]" : "{}");
+    std::vector<grammar_expr> parts{opening(array ? '[' : '{', depth)};
+    const auto separate = [&] {
+      if (parts.size() > 1) {
+        parts.push_back(gap());
+        parts.push_back(comma(depth));
+      }
+    };
+    for (const json_value& item : v.items) {
+      separate();
+      parts.push_back(exactly(item, depth + 1));
+    }
+    for (const auto& [key, member] : v.members) {
+      separate();
+      parts.push_back(builder_.literal(quoted_json(key)));
+      parts.push_back(colon());
+      parts.push_back(exactly(member, depth + 1));
+    }
+    parts.push_back(gap());
+    parts.push_back(closing_bracket(array ? ']' : '}', depth));
+    return builder_.sequence(parts);
+  }
+
+  // --- an alternative, by type
+
+  void typed(std::vector<grammar_expr>& ways, const schema_alternative& a, std::uint32_t depth) {
+    const json_types types = inferred(a);
+    if (types & type_null)
+      ways.push_back(builder_.literal("null"));
+    for (const bool truth : {true, false})
+      if ((types & type_boolean) && std::none_of(a.excluded.begin(), a.excluded.end(), [&](const json_value* v) {
+            return v->is(kind::boolean) && v->truth == truth;
+          }))
+        ways.push_back(builder_.literal(truth ? "true" : "false"));
+    if (types & type_number)
+      ways.push_back(builder_.regular(number_spellings(places_.numbers(a))));
+    if (types & type_string)
+      ways.push_back(text(a));
+    const bool room = !options_.indent || depth < max_indented_depth;
+    if ((types & type_array) && room)
+      ways.push_back(array(a, depth));
+    if ((types & type_object) && room)
+      ways.push_back(object(a, depth));
+  }
+
+  json_types inferred(const schema_alternative& a) {
+    if (!options_.infer_type || a.typed)
+      return a.types;
+    json_types asked = 0;
+    for (const schema_index s : a.schemas) {
+      asked |= document_.node(s).object_keywords ? type_object : 0;
+      asked |= document_.node(s).array_keywords ? type_array : 0;
+    }
+    return (a.types & asked) ? a.types & asked : a.types;
+  }
+
+  grammar_expr text(const schema_alternative& a) {
+    const bool any_character = a.texts.empty() && std::none_of(a.excluded.begin(), a.excluded.end(),
+                                                               [](const json_value* v) { return v->is(kind::string); });
+    if (any_character)
+      return builder_.json_string(a.min_length, a.max_length.value_or(unbounded));
+    return builder_.json_string(places_.texts(a));
+  }
+
+  // --- arrays
+
+  struct array_shape {
+    std::vector<std::optional<schema_place>> listed; // by number; nullopt: the array ends before
+    std::optional<schema_place> rest;
+    std::uint64_t min, max; // unbounded if there is no limit
+    const std::optional<schema_place>& at(std::uint64_t i) const {
+      return i < listed.size() ? listed[static_cast<std::size_t>(i)] : rest;
+    }
+  };
+
+  grammar_expr array(const schema_alternative& a, std::uint32_t depth) {
+    bool declares = false, says_more = false;
+    for (const schema_index s : a.schemas) {
+      declares |= document_.node(s).declares_items;
+      says_more |= document_.node(s).items || document_.node(s).unevaluated_items;
+    }
+    const schema_places::closing closed{.items = options_.strict && declares && !says_more};
+    array_shape shape{{}, {}, a.min_items, a.max_items.value_or(unbounded)};
+    const std::uint64_t listed = std::min(places_.listed_items(a), shape.max);
+    for (std::uint64_t i = 0; i < listed; ++i) {
+      document_.budget().work();
+      shape.listed.push_back(places_.item_place(a, i, closed));
+      if (!shape.listed.back())
+        shape.max = std::min(shape.max, i);
+    }
+    shape.rest = places_.item_place(a, listed, closed);
+    if (!shape.rest)
+      shape.max = std::min(shape.max, listed);
+    if (shape.max < shape.min)
+      return builder_.never();
+    if (!a.unique_items.empty() && shape.max > 1)
+      return unique_array(a, shape, depth);
+    return a.contains.empty() ? plain_array(shape, depth) : counting_array(a, shape, depth);
+  }
+
+  // Ends a graph of items: from a state after an item, behind the blanks that follow it.
+  grammar_expr end_of(char bracket, std::uint32_t depth) { return closing_bracket(bracket, depth); }
+
+  grammar_expr plain_array(const array_shape& shape, std::uint32_t depth) {
+    std::vector<grammar_expr> ways;
+    if (shape.min == 0)
+      ways.push_back(empty_container("[]"));
+    if (shape.max == 0)
+      return builder_.alternatives(ways);
+    // States: 0 before the first item, then one after every listed item, the last two after the rest and at the end.
+    grammar_graph graph;
+    const std::uint32_t end = graph.add_state();
+    const std::uint64_t single = std::max<std::uint64_t>(1, std::min<std::uint64_t>(shape.listed.size(), shape.max));
+    std::uint32_t at = 0;
+    for (std::uint64_t i = 0; i < single; ++i) {
+      const std::uint32_t next = graph.add_state();
+      const grammar_expr item = value_at(*shape.at(i), depth + 1);
+      graph.add_edge(at, next, i == 0 ? item : builder_.sequence({gap(), comma(depth), item}));
+      if (i + 1 >= shape.min && i + 1 < single)
+        graph.add_edge(next, end, gap());
+      at = next;
+    }
+    if (shape.max > single) {
+      const grammar_expr more = builder_.sequence({gap(), comma(depth), value_at(*shape.rest, depth + 1)});
+      const std::uint32_t after = graph.add_state();
+      graph.add_edge(at, after,
+                     builder_.repeat(more, shape.min > single ? shape.min - single : 0,
+                                     shape.max == unbounded ? unbounded : shape.max - single));
+      at = after;
+    }
+    graph.add_edge(at, end, gap());
+    graph.accepting = {end};
+    ways.push_back(builder_.sequence({opening('[', depth), builder_.graph(graph), end_of(']', depth)}));
+    return builder_.alternatives(ways);
+  }
+
+  // Items or members whose order is free apart from what a state remembers: states are found from the start on.
+  // `State` is comparable; options(state) gives what can be read next and the states after it.
+  template <class State> struct step {
+    grammar_expr reads;
+    State next;
+  };
+  template <class State>
+  grammar_expr walk(char open, char close, std::uint32_t depth, const State& start,
+                    const std::function<std::vector<step<State>>(const State&)>& options,
+                    const std::function<bool(const State&)>& complete) {
+    std::vector<grammar_expr> ways;
+    if (complete(start))
+      ways.push_back(empty_container(std::string{open, close}));
+    grammar_graph graph;
+    const std::uint32_t end = graph.add_state();
+    const grammar_expr separator = comma(depth);
+    std::map<State, std::uint32_t> choosing{{start, 0}}; // an item must come
+    std::map<State, std::uint32_t> behind;               // an item was read, and the blanks after it
+    std::vector<State> found{start};
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const State from = found[i];
+      const std::uint32_t at = choosing.at(from);
+      for (const step<State>& s : options(from)) {
+        const auto [after, fresh] = behind.try_emplace(s.next, 0);
+        if (fresh) {
+          after->second = graph.add_state();
+          if (complete(s.next))
+            graph.add_edge(after->second, end, builder_.empty());
+          const auto [again, unseen] = choosing.try_emplace(s.next, 0);
+          if (unseen) {
+            again->second = graph.add_state();
+            found.push_back(s.next);
+          }
+          graph.add_edge(after->second, again->second, separator);
+          document_.budget().states(2);
+          if (behind.size() > max_automaton_states)
+            throw automaton_too_large("its counts and orders need too many states");
+        }
+        graph.add_edge(at, after->second, builder_.sequence({s.reads, gap()}));
+      }
+    }
+    graph.accepting = {end};
+    ways.push_back(builder_.sequence({opening(open, depth), builder_.graph(graph), end_of(close, depth)}));
+    return builder_.alternatives(ways);
+  }
+
+  grammar_expr counting_array(const schema_alternative& a, const array_shape& shape, std::uint32_t depth) {
+    if (a.contains.size() > max_side_rules)
+      fail_compile("so_too_complex", a.contains.back().path + ": more than " + std::to_string(max_side_rules) +
+                                         " rules about some items of one array");
+    using state = std::vector<std::uint64_t>; // items read, and for each rule those that count for it
+    const std::uint64_t counted =
+        shape.max != unbounded ? shape.max : std::max<std::uint64_t>({1, shape.min, shape.listed.size()});
+    const std::size_t subsets = std::size_t{1} << a.contains.size();
+    const auto options = [&](const state& from) {
+      std::vector<step<state>> out;
+      if (from[0] >= shape.max)
+        return out;
+      for (std::size_t subset = 0; subset < subsets; ++subset) {
+        schema_place place = *shape.at(from[0]);
+        state to = from;
+        to[0] = std::min(from[0] + 1, counted);
+        bool possible = true;
+        for (std::size_t r = 0; r < a.contains.size() && possible; ++r) {
+          const schema_alternative::item_rule& rule = a.contains[r];
+          std::uint64_t& count = to[r + 1];
+          if (subset >> r & 1) {
+            possible = from[0] >= rule.first && (!rule.max || count < *rule.max) && places_.add(place, rule.item);
+            count = rule.max ? count + 1 : std::min(count + 1, rule.min);
+          } else if (rule.max && from[0] >= rule.first) {
+            possible = places_.add(place, opposite(rule.item));
+          }
+        }
+        if (possible)
+          out.push_back({value_at(place, depth + 1), std::move(to)});
+      }
+      return out;
+    };
+    const auto complete = [&](const state& s) {
+      bool enough = s[0] >= shape.min;
+      for (std::size_t r = 0; r < a.contains.size(); ++r)
+        enough &= s[r + 1] >= a.contains[r].min;
+      return enough;
+    };
+    return walk<state>('[', ']', depth, state(a.contains.size() + 1), options, complete);
+  }
+
+  static schema_literal opposite(schema_literal l) {
+    l.what = l.what == schema_literal::claim::holds ? schema_literal::claim::fails : schema_literal::claim::holds;
+    return l;
+  }
+
+  grammar_expr unique_array(const schema_alternative& a, const array_shape& shape, std::uint32_t depth) {
+    const std::string& path = a.unique_items.front();
+    const auto give_up = [&](const std::string& why) {
+      document_.unsupported(path, why); // returns only if the keyword may be left out
+      return a.contains.empty() ? plain_array(shape, depth) : counting_array(a, shape, depth);
+    };
+    if (!a.contains.empty())
+      return give_up("not together with other rules about some of the items");
+    std::vector<const json_value*> values; // of any item
+    const std::size_t kinds = shape.listed.size() + (shape.rest ? 1 : 0);
+    std::vector<std::uint64_t> allowed; // for every listed item and the rest, as bits
+    for (std::size_t i = 0; i < kinds; ++i) {
+      const std::optional<schema_place>& place = shape.at(i);
+      std::uint64_t bits = 0;
+      if (place) {
+        const auto found = places_.all_values(*place, max_unique_values);
+        if (!found)
+          return give_up("only for items of at most " + std::to_string(max_unique_values) + " values");
+        for (const json_value* v : *found) {
+          const auto same = [&](const json_value* w) { return same_value(*w, *v); };
+          const auto at = std::find_if(values.begin(), values.end(), same) - values.begin();
+          if (at == static_cast<std::ptrdiff_t>(values.size()))
+            values.push_back(v);
+          if (values.size() > max_unique_values)
+            return give_up("only for items of at most " + std::to_string(max_unique_values) + " values");
+          bits |= std::uint64_t{1} << at;
+        }
+      }
+      allowed.push_back(bits);
+    }
+    // Sets of seen values are the states; there are as many as ways to choose up to `longest` of the values.
+    const std::uint64_t longest = std::min<std::uint64_t>(shape.max, values.size());
+    double sets = 1, choices = 1;
+    for (std::uint64_t k = 1; k <= longest; ++k) {
+      choices *= static_cast<double>(values.size() - k + 1) / static_cast<double>(k);
+      sets += choices;
+    }
+    if (sets > max_sets)
+      return give_up("too many sets of different items; lower maxItems or the number of values");
+    std::vector<grammar_rule> spelled;
+    for (const json_value* v : values)
+      spelled.push_back(builder_.define("value", exactly(*v, depth + 1)));
+    using state = std::uint64_t; // values seen
+    const auto options = [&](const state& from) {
+      std::vector<step<state>> out;
+      const auto count = static_cast<std::uint64_t>(std::popcount(from));
+      if (count >= shape.max)
+        return out;
+      const std::uint64_t bits = allowed[std::min<std::size_t>(count, allowed.size() - 1)];
+      for (std::size_t v = 0; v < values.size(); ++v)
+        if ((bits & ~from) >> v & 1)
+          out.push_back({builder_.call(spelled[v]), from | std::uint64_t{1} << v});
+      return out;
+    };
+    return walk<state>('[', ']', depth, 0, options,
+                       [&](const state& s) { return static_cast<std::uint64_t>(std::popcount(s)) >= shape.min; });
+  }
+
+  // --- objects
+
+  struct member {
+    grammar_expr reads;
+    std::uint32_t satisfies = 0; // rules of some_member, as bits
+  };
+  struct declared_member {
+    std::vector<member> ways;
+    bool required = false;
+  };
+  struct object_shape {
+    std::vector<declared_member> declared; // those in order first, then those in any order
+    std::size_t ordered = 0;               // how many are in order
+    std::vector<member> undeclared;
+    std::uint64_t min, max;
+    std::uint32_t side_rules = 0; // bits that have to be satisfied
+  };
+
+  grammar_expr object(const schema_alternative& a, std::uint32_t depth) {
+    if (a.some_member.size() > max_side_rules)
+      fail_compile("so_too_complex", a.some_member.back().path + ": more than " + std::to_string(max_side_rules) +
+                                         " rules about some members of one object");
+    bool declares = false, says_more = false;
+    for (const schema_index s : a.schemas) {
+      const schema_node& n = document_.node(s);
+      declares |= !n.properties.empty() || !n.patterns.empty();
+      says_more |= n.additional || n.unevaluated;
+    }
+    const schema_places::closing closed{.members = options_.strict && declares && !says_more};
+    object_shape shape{
+        {}, 0, {}, a.min_properties, a.max_properties.value_or(unbounded), (1u << a.some_member.size()) - 1};
+    std::vector<std::u32string> names;
+    const std::unordered_set<std::string> required(a.required.begin(), a.required.end());
+    const std::unordered_set<std::string> forbidden(a.forbidden.begin(), a.forbidden.end());
+    const key_lists keys = declared_keys(a);
+    for (std::size_t k = 0; k < keys.all.size(); ++k) {
+      const std::string& key = keys.all[k];
+      if (k == keys.declared)
+        shape.ordered = shape.declared.size();
+      names.push_back(to_code_points(key));
+      document_.budget().work(1 + a.schemas.size());
+      const bool needed = required.contains(key);
+      const auto place = forbidden.contains(key) ? std::nullopt : places_.member_place(a, key, closed);
+      if (!place && needed) {
+        if (unsatisfiable_.empty())
+          unsatisfiable_ = document_.node(a.schemas.front()).path + ": the member " + quoted_json(key) +
+                           " is required and can have no value" +
+                           (closed.members ? " (strict mode forbids members that are not declared)" : "");
+        return builder_.never();
+      }
+      if (!place)
+        continue;
+      const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys.contains(names.back()); };
+      shape.declared.push_back({members(a, builder_.literal(quoted_json(key)), *place, satisfied, depth,
+                                        options_.any_order || k >= keys.declared),
+                                needed});
+    }
+    if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
+      shape.ordered = shape.declared.size();
+    undeclared_members(shape, a, char_dfa::words(names), closed, depth);
+    return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
+                                                           : ordered_object(shape, depth);
+  }
+
+  struct key_lists {
+    std::vector<std::string> all; // those that `properties` declares first, in the order of the text
+    std::size_t declared = 0;     // how many those are; the others are only required, forbidden or depended on
+  };
+  key_lists declared_keys(const schema_alternative& a) {
+    key_lists keys;
+    std::unordered_set<std::string> seen;
+    const auto add = [&](const std::string& key) {
+      if (seen.insert(key).second)
+        keys.all.push_back(key);
+    };
+    for (const schema_index s : a.schemas)
+      for (const schema_node::keyed& p : document_.node(s).properties)
+        add(p.key);
+    keys.declared = keys.all.size();
+    for (const std::string& key : a.required)
+      add(key);
+    for (const schema_alternative::one_member& m : a.single_members)
+      add(m.key);
+    for (const std::string& key : a.forbidden)
+      add(key);
+    return keys;
+  }
+
+  // A member with each choice of the side rules that its value may count for.
+  std::vector<member> members(const schema_alternative& a, grammar_expr key, const schema_place& place,
+                              const auto& key_counts, std::uint32_t depth, bool shared) {
+    std::vector<member> out;
+    for (std::uint32_t subset = 0; subset < (1u << a.some_member.size()); ++subset) {
+      schema_place value = place;
+      bool possible = true;
+      for (std::size_t r = 0; r < a.some_member.size(); ++r)
+        if (subset >> r & 1)
+          possible = possible && key_counts(a.some_member[r]) &&
+                     (!a.some_member[r].value || places_.add(value, *a.some_member[r].value));
+      if (!possible)
+        continue;
+      grammar_expr reads = builder_.sequence({key, colon(), value_at(value, depth + 1)});
+      if (shared || a.min_properties > 1 || a.max_properties || a.some_member.size() > 0) // in more than one state
+        reads = builder_.call(builder_.define("member", reads));
+      out.push_back({reads, subset});
+    }
+    return out;
+  }
+
+  // Keys that no schema here declares, sorted by the patterns that they match.
+  void undeclared_members(object_shape& shape, const schema_alternative& a, const char_dfa& declared,
+                          schema_places::closing closed, std::uint32_t depth) {
+    std::vector<const char_dfa*> languages{&declared};
+    std::deque<char_dfa> name_languages;
+    for (const schema_index s : a.schemas) {
+      const schema_node& n = document_.node(s);
+      for (const schema_node::pattern_keyed& p : n.patterns)
+        if (std::find(languages.begin(), languages.end(), p.keys) == languages.end())
+          languages.push_back(p.keys);
+      if (n.property_names)
+        name_languages.push_back(places_.texts({{schema_literal::claim::holds, *n.property_names, nullptr}}));
+    }
+    const std::size_t first_name = languages.size();
+    for (const char_dfa& names : name_languages)
+      languages.push_back(&names);
+    const std::size_t first_rule = languages.size();
+    for (const schema_alternative::member_rule& r : a.some_member)
+      languages.push_back(&r.keys);
+    if (languages.size() > 64)
+      throw automaton_too_large("more than 60 patterns for the keys of one object");
+    if (first_name == 1 && !places_.undeclared_place(
+                               a, [](const char_dfa&) { return false; }, closed))
+      return; // no pattern, and nothing else is allowed
+    std::vector<char_partition::part> parts;
+    if (languages.size() == 1)
+      parts.push_back({0, declared.complement()});
+    else
+      parts = char_partition::of(languages);
+    for (const char_partition::part& part : parts) {
+      document_.budget().pairs(1 + part.texts.size());
+      bool named = !(part.members & 1);
+      for (std::size_t i = first_name; i < first_rule; ++i)
+        named &= part.members >> i & 1;
+      if (!named)
+        continue;
+      const auto matches = [&](const char_dfa& keys) {
+        const auto at = std::find(languages.begin(), languages.end(), &keys) - languages.begin();
+        return (part.members >> at & 1) != 0;
+      };
+      const auto place = places_.undeclared_place(a, matches, closed);
+      if (!place)
+        continue;
+      const grammar_expr key = part.texts.is_everything() ? builder_.json_string(0) : builder_.json_string(part.texts);
+      const auto counts = [&](const schema_alternative::member_rule& r) { return matches(r.keys); };
+      for (const member& m : members(a, key, *place, counts, depth, true))
+        shape.undeclared.push_back(m);
+    }
+  }
+
+  struct object_state {
+    // In order: number of the next declared member, and where all ordered ones are passed, plus the set of the written
+    // ones among the others. In any order: set of the written ones.
+    std::uint64_t progress = 0;
+    std::uint64_t count = 0; // as far as it matters
+    std::uint32_t satisfied = 0;
+    auto operator<=>(const object_state&) const = default;
+  };
+
+  static object_state after(const object_shape& shape, object_state s, std::uint64_t progress, const member& m) {
+    const std::uint64_t counted = shape.max != unbounded ? shape.max : std::max<std::uint64_t>(1, shape.min);
+    return {progress, std::min(s.count + 1, counted), s.satisfied | m.satisfies};
+  }
+
+  grammar_expr ordered_object(const object_shape& shape, std::uint32_t depth) {
+    // Between members: `choose` has to read one from number i on, `behind` has read one. A step to the next declared
+    // member without reading leaves an optional one out.
+    std::vector<grammar_expr> ways;
+    const std::size_t n = shape.ordered;
+    std::size_t needed = 0; // ordered members from here on are optional
+    for (std::size_t i = 0; i < n; ++i)
+      if (shape.declared[i].required)
+        needed = i + 1;
+    const std::span<const declared_member> free = std::span(shape.declared).subspan(n);
+    std::uint64_t needed_free = 0;
+    for (std::size_t i = 0; i < free.size(); ++i)
+      needed_free |= std::uint64_t{free[i].required} << i;
+    const auto written = [n](const object_state& s) { return s.progress > n ? s.progress - n : 0; };
+    const auto complete = [&](const object_state& s) {
+      return s.progress >= needed && (written(s) & needed_free) == needed_free && s.count >= shape.min &&
+             s.satisfied == shape.side_rules;
+    };
+    if (complete({}))
+      ways.push_back(empty_container("{}"));
+    grammar_graph graph;
+    const std::uint32_t end = graph.add_state();
+    const grammar_expr separator = comma(depth), blank = gap();
+    std::map<object_state, std::uint32_t> choose{{object_state{}, 0}}, behind;
+    std::vector<object_state> found{{}};
+    const auto chooser = [&](const object_state& s) {
+      const auto [it, fresh] = choose.try_emplace(s, 0);
+      if (fresh) {
+        it->second = graph.add_state();
+        found.push_back(s);
+        document_.budget().states(2);
+        if (found.size() > max_automaton_states)
+          throw automaton_too_large("minProperties and maxProperties need too many states");
+      }
+      return it->second;
+    };
+    for (std::size_t f = 0; f < found.size(); ++f) {
+      const object_state from = found[f];
+      const std::uint32_t at = choose.at(from);
+      if (from.count >= shape.max && shape.max != unbounded)
+        continue;
+      const auto read = [&](const member& m, std::uint64_t progress) {
+        const object_state to = after(shape, from, progress, m);
+        const auto [it, fresh] = behind.try_emplace(to, 0);
+        if (fresh) {
+          it->second = graph.add_state();
+          graph.add_edge(it->second, chooser(to), separator);
+          if (complete(to))
+            graph.add_edge(it->second, end, builder_.empty());
+        }
+        graph.add_edge(at, it->second, builder_.sequence({m.reads, blank}));
+      };
+      if (from.progress >= n) {
+        for (std::size_t i = 0; i < free.size(); ++i)
+          if (!(written(from) >> i & 1))
+            for (const member& m : free[i].ways)
+              read(m, from.progress + (std::uint64_t{1} << i));
+        for (const member& m : shape.undeclared)
+          read(m, from.progress);
+      } else {
+        const declared_member& d = shape.declared[static_cast<std::size_t>(from.progress)];
+        for (const member& m : d.ways)
+          read(m, from.progress + 1);
+        if (!d.required)
+          graph.add_edge(at, chooser({from.progress + 1, from.count, from.satisfied}), builder_.empty());
+      }
+    }
+    graph.accepting = {end};
+    ways.push_back(builder_.sequence({opening('{', depth), builder_.graph(graph), end_of('}', depth)}));
+    return builder_.alternatives(ways);
+  }
+
+  grammar_expr unordered_object(const schema_alternative& a, const object_shape& shape, std::uint32_t depth) {
+    const std::size_t n = shape.declared.size();
+    if (n > max_any_order) {
+      const std::string path = a.schemas.empty() ? "#" : document_.node(a.schemas.front()).path;
+      fail_compile("so_unsupported", path + "/properties: the option any_order is for at most " +
+                                         std::to_string(max_any_order) + " declared members");
+    }
+    std::uint64_t needed = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      needed |= std::uint64_t{shape.declared[i].required} << i;
+    const auto options = [&](const object_state& from) {
+      std::vector<step<object_state>> out;
+      if (from.count >= shape.max && shape.max != unbounded)
+        return out;
+      for (std::size_t i = 0; i < n; ++i)
+        if (!(from.progress >> i & 1))
+          for (const member& m : shape.declared[i].ways)
+            out.push_back({m.reads, after(shape, from, from.progress | std::uint64_t{1} << i, m)});
+      for (const member& m : shape.undeclared)
+        out.push_back({m.reads, after(shape, from, from.progress, m)});
+      return out;
+    };
+    return walk<object_state>('{', '}', depth, {}, options, [&](const object_state& s) {
+      return (s.progress & needed) == needed && s.count >= shape.min && s.satisfied == shape.side_rules;
+    });
+  }
+
+  struct open_place {
+    schema_place place;
+    std::uint32_t depth;
+    grammar_rule rule;
+  };
+
+  grammar_builder& builder_;
+  json_schema_options options_;
+  schema_document document_;
+  schema_places places_;
+  std::optional<grammar_rule> gap_;
+  std::map<std::pair<schema_place, std::uint32_t>, grammar_rule> rules_;
+  std::vector<open_place> open_;
+  std::string unsatisfiable_; // why the first object that cannot exist does not
+};
+
+} // namespace
+
+grammar_rule json_schema_grammar(grammar_builder& builder, std::string_view schema,
+                                 const json_schema_options& options) {
+  return schema_compiler(builder, schema, options).compile();
+}
+
+} // namespace troupe

@@ -1,0 +1,850 @@
+#include "runtime/grammar/json_schema_places.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace troupe {
+namespace {
+
+using claim = schema_literal::claim;
+using kind = json_value::kind;
+
+constexpr std::size_t max_alternatives = 4096;
+constexpr std::size_t max_dependent_branches = 256; // structured_output.md 6.3
+constexpr std::size_t max_trials = 256;             // alternatives looked at for a proof of emptiness
+constexpr int max_proof_depth = 8;                  // places below each other in such a proof
+constexpr std::uint64_t max_proof_items = 16;
+
+schema_literal holds(schema_index s) {
+  return {claim::holds, s, nullptr};
+}
+schema_literal fails(schema_index s) {
+  return {claim::fails, s, nullptr};
+}
+schema_literal differs(const json_value& v) {
+  return {claim::differs, 0, &v};
+}
+
+bool has(const std::vector<std::string>& list, const std::string& key) {
+  return std::find(list.begin(), list.end(), key) != list.end();
+}
+
+void add_once(std::vector<std::string>& list, const std::string& key) {
+  if (!has(list, key))
+    list.push_back(key);
+}
+
+template <class T> void lower(std::optional<T>& bound, const T& value) {
+  if (!bound || value < *bound)
+    bound = value;
+}
+
+} // namespace
+
+bool schema_alternative::requires_key(const std::string& key) const {
+  return has(required, key);
+}
+bool schema_alternative::forbids_key(const std::string& key) const {
+  return has(forbidden, key);
+}
+
+// Unfolds a place into its alternatives: a stack of partly unfolded ones, each with what is still to be looked at.
+class schema_expansion {
+public:
+  // exact: as schema_places::alternatives. Otherwise anything that is not understood, and oneOf beyond anyOf, is left
+  // out, so that more values than the place's satisfy the result.
+  schema_expansion(schema_places& places, bool exact) : places_(places), document_(places.document_), exact_(exact) {}
+
+  // false from `found` ends the search. Returns whether every alternative was found.
+  bool run(const schema_place& place, const std::function<bool(schema_alternative)>& found) {
+    state first;
+    for (auto l = place.rbegin(); l != place.rend(); ++l)
+      first.open.push_back(literal(*l));
+    stack_.push_back(std::move(first));
+    while (!stack_.empty()) {
+      state s = std::move(stack_.back());
+      stack_.pop_back();
+      document_.budget().pairs(1);
+      if (unfold(s) && !found(std::move(s.done)))
+        return false;
+      if (++trials_ > (exact_ ? max_alternatives : max_trials)) {
+        if (exact_)
+          too_many();
+        return false;
+      }
+    }
+    return true;
+  }
+
+private:
+  struct task {
+    enum class kind : std::uint8_t { literal, members, rule, choice } what;
+    schema_literal claimed = {};
+    std::optional<schema_index> by = {}; // the schema that applies it
+    std::function<void(schema_alternative&)> rule = {};
+    std::vector<std::vector<task>> branches = {};
+  };
+  using branch = std::vector<task>;
+  struct state {
+    schema_alternative done;
+    std::vector<task> open; // the next one last
+    std::set<schema_literal> seen;
+  };
+
+  [[noreturn]] static void too_many() {
+    fail_compile("so_too_complex", "one place of the value has more than " + std::to_string(max_alternatives) +
+                                       " alternatives; use fewer anyOf, oneOf and not");
+  }
+
+  static task literal(const schema_literal& l, std::optional<schema_index> by = {}) {
+    return {.what = task::kind::literal, .claimed = l, .by = by};
+  }
+  static task rule(std::function<void(schema_alternative&)> r) {
+    return {.what = task::kind::rule, .rule = std::move(r)};
+  }
+  static task choice(std::vector<branch> branches) {
+    return {.what = task::kind::choice, .branches = std::move(branches)};
+  }
+  static task only(json_types types) {
+    return rule([types](schema_alternative& a) { a.types &= types; });
+  }
+  static task need(const std::string& key) {
+    return rule([key](schema_alternative& a) { add_once(a.required, key); });
+  }
+  static task forbid(const std::string& key) {
+    return rule([key](schema_alternative& a) { add_once(a.forbidden, key); });
+  }
+
+  // Works on a state until it is an alternative (true), empty, or split into others on the stack.
+  bool unfold(state& s) {
+    while (!s.open.empty()) {
+      document_.budget().work();
+      task t = std::move(s.open.back());
+      s.open.pop_back();
+      switch (t.what) {
+      case task::kind::literal:
+        if (!add(s, t))
+          return false;
+        break;
+      case task::kind::members: // of a schema that holds already
+        s.done.schemas.push_back(t.claimed.schema);
+        break;
+      case task::kind::rule:
+        t.rule(s.done);
+        break;
+      case task::kind::choice:
+        if (t.branches.empty())
+          return false;
+        if (t.branches.size() > 1) {
+          if (stack_.size() + t.branches.size() > max_alternatives)
+            too_many();
+          document_.budget().work(t.branches.size() * (s.done.schemas.size() + s.open.size()));
+          for (auto b = t.branches.rbegin(); b + 1 != t.branches.rend(); ++b) {
+            state other = s;
+            other.open.insert(other.open.end(), std::make_move_iterator(b->rbegin()),
+                              std::make_move_iterator(b->rend()));
+            if (settle(other.done))
+              stack_.push_back(std::move(other));
+          }
+        }
+        std::vector<task>& first = t.branches.front();
+        s.open.insert(s.open.end(), std::make_move_iterator(first.rbegin()), std::make_move_iterator(first.rend()));
+        break;
+      }
+      if (!settle(s.done))
+        return false;
+    }
+    return true;
+  }
+
+  // Takes away types that cannot be any more; false if none is left.
+  static bool settle(schema_alternative& a) {
+    const number_rules& n = a.numbers;
+    if (n.low && n.high &&
+        (n.low->value > n.high->value || (n.low->value == n.high->value && (n.low->exclusive || n.high->exclusive))))
+      a.types &= ~type_number;
+    if (a.max_length && *a.max_length < a.min_length)
+      a.types &= ~type_string;
+    if (a.max_items && *a.max_items < a.min_items)
+      a.types &= ~type_array;
+    if ((a.max_properties && *a.max_properties < std::max<std::uint64_t>(a.min_properties, a.required.size())) ||
+        std::any_of(a.required.begin(), a.required.end(), [&](const std::string& k) { return a.forbids_key(k); }))
+      a.types &= ~type_object;
+    if (a.values)
+      std::erase_if(*a.values, [&](const json_value* v) { return !(type_of(*v) & a.types); });
+    return a.types != 0 && (!a.values || !a.values->empty());
+  }
+
+  bool add(state& s, const task& t) {
+    const schema_literal& l = t.claimed;
+    if (l.what == claim::differs) {
+      different(s, *l.value);
+      return true;
+    }
+    const schema_node& n = document_.node(l.schema);
+    const bool positive = l.what != claim::fails;
+    if (n.always)
+      return *n.always == positive;
+    if (t.by && positive)
+      s.done.applied_by.emplace_back(l.schema, *t.by);
+    if (s.seen.contains({positive ? claim::fails : claim::holds, l.schema, nullptr}))
+      return false;
+    if (!s.seen.insert({l.what, l.schema, nullptr}).second)
+      return true;
+    if (positive)
+      unfold_holding(s, l.schema, n, l.what == claim::holds);
+    else
+      unfold_failing(s, n);
+    return true;
+  }
+
+  // --- a schema that holds
+
+  void unfold_holding(state& s, schema_index index, const schema_node& n, bool with_one_of) {
+    apply(s.done, n);
+    std::vector<task> next;
+    bool placed = false;
+    const auto sub = [&](schema_index i) { return literal(holds(i), index); };
+    for (const schema_node::step step : n.steps) {
+      switch (step) {
+      case schema_node::step::members:
+        next.push_back({.what = task::kind::members, .claimed = holds(index)});
+        placed = true;
+        break;
+      case schema_node::step::reference:
+        next.push_back(sub(*n.reference));
+        break;
+      case schema_node::step::all_of:
+        for (const schema_index i : n.all_of)
+          next.push_back(sub(i));
+        break;
+      case schema_node::step::any_of: {
+        std::vector<branch> branches;
+        for (const schema_index i : n.any_of)
+          branches.push_back({sub(i)});
+        next.push_back(choice(std::move(branches)));
+        break;
+      }
+      case schema_node::step::one_of:
+        if (with_one_of)
+          next.push_back(one_of(index, n));
+        break;
+      case schema_node::step::negation:
+        next.push_back(literal(fails(*n.negation)));
+        break;
+      case schema_node::step::condition:
+        condition(next, index, n);
+        break;
+      case schema_node::step::dependent:
+        dependents(next, index, n);
+        break;
+      }
+    }
+    if (!placed) // its members count from here, if others say something about them
+      s.done.schemas.push_back(index);
+    s.open.insert(s.open.end(), std::make_move_iterator(next.rbegin()), std::make_move_iterator(next.rend()));
+  }
+
+  // What the keywords of a schema say themselves, members and items apart.
+  static void apply(schema_alternative& a, const schema_node& n) {
+    a.types &= n.types.value_or(type_any);
+    a.typed |= n.types || n.constant || n.values;
+    if (n.constant || n.values) {
+      std::vector<const json_value*> listed;
+      if (n.constant)
+        listed.push_back(n.constant);
+      else
+        for (const json_value& v : *n.values)
+          listed.push_back(&v);
+      if (!a.values) // others are compared with these when all is known
+        a.values = std::move(listed);
+    }
+    if (n.minimum)
+      a.numbers.at_least(*n.minimum);
+    if (n.maximum)
+      a.numbers.at_most(*n.maximum);
+    if (n.multiple_of)
+      a.numbers.multiples_of.push_back(*n.multiple_of);
+    a.min_length = std::max(a.min_length, n.min_length.value_or(0));
+    if (n.max_length)
+      lower(a.max_length, *n.max_length);
+    for (const char_dfa* language : {n.pattern, n.format})
+      if (language)
+        a.texts.push_back({language, true});
+    a.min_items = std::max(a.min_items, n.min_items.value_or(0));
+    if (n.max_items)
+      lower(a.max_items, *n.max_items);
+    if (n.unique_items)
+      a.unique_items.push_back(n.path + "/uniqueItems");
+    if (n.contains && (n.min_contains > 0 || n.max_contains))
+      a.contains.push_back({holds(*n.contains), 0, n.min_contains, n.max_contains, n.path + "/contains"});
+    a.min_properties = std::max(a.min_properties, n.min_properties.value_or(0));
+    if (n.max_properties)
+      lower(a.max_properties, *n.max_properties);
+    for (const std::string& key : n.required)
+      add_once(a.required, key);
+  }
+
+  task one_of(schema_index index, const schema_node& n) {
+    std::vector<branch> branches;
+    for (std::size_t i = 0; i < n.one_of.size(); ++i) {
+      branch b{literal(holds(n.one_of[i]), index)};
+      for (std::size_t k = 0; exact_ && k < n.one_of.size(); ++k)
+        if (k != i && !disjoint(index, n, i, k))
+          b.push_back(literal(fails(n.one_of[k])));
+      branches.push_back(std::move(b));
+    }
+    return choice(std::move(branches));
+  }
+
+  bool disjoint(schema_index index, const schema_node& n, std::size_t i, std::size_t k) {
+    const schema_node &a = document_.node(n.one_of[i]), &b = document_.node(n.one_of[k]);
+    if (a.types && b.types && (*a.types & *b.types) == 0)
+      return true;
+    schema_place both{{claim::holds_but_one_of, index, nullptr}};
+    if (!places_.add(both, holds(n.one_of[std::min(i, k)])) || !places_.add(both, holds(n.one_of[std::max(i, k)])))
+      return true;
+    return n.one_of[i] != n.one_of[k] && places_.surely_empty(both);
+  }
+
+  void condition(std::vector<task>& next, schema_index index, const schema_node& n) {
+    if (!n.then && !n.otherwise)
+      return;
+    branch yes{literal(holds(*n.condition), index)}, no;
+    if (n.then)
+      yes.push_back(literal(holds(*n.then), index));
+    no.push_back(literal(fails(*n.condition)));
+    if (n.otherwise)
+      no.push_back(literal(holds(*n.otherwise), index));
+    next.push_back(choice({std::move(yes), std::move(no)}));
+  }
+
+  void dependents(std::vector<task>& next, schema_index index, const schema_node& n) {
+    if (exact_ && n.dependent_required.size() + n.dependent_schemas.size() > 8) // 2^8 branches
+      document_.unsupported(n.path, "dependencies on more than 8 keys make more than " +
+                                        std::to_string(max_dependent_branches) + " alternatives");
+    for (const schema_node::dependent_keys& d : n.dependent_required) {
+      if (d.needs.empty())
+        continue;
+      branch present{need(d.key)};
+      for (const std::string& key : d.needs)
+        present.push_back(need(key));
+      next.push_back(choice({std::move(present), {forbid(d.key)}}));
+    }
+    for (const schema_node::keyed& d : n.dependent_schemas)
+      next.push_back(choice({{need(d.key), literal(holds(d.schema), index)}, {forbid(d.key)}}));
+  }
+
+  // --- a schema that fails: at least one of its keywords does
+
+  // A keyword whose failure has no language here. Reached only where the other keywords leave its type open.
+  branch cannot_fail(json_types types, const std::string& path) {
+    return {only(types), rule([this, path](schema_alternative&) {
+              if (exact_)
+                document_.unsupported(path, "it cannot be negated, as `not`, `if`, or overlapping branches of `oneOf` "
+                                            "above it need");
+            })};
+  }
+
+  void unfold_failing(state& s, const schema_node& n) {
+    std::vector<branch> ways;
+    if (n.types) {
+      json_types others = type_any & ~*n.types;
+      ways.push_back({only(others)});
+    }
+    values_fail(ways, n);
+    numbers_fail(ways, n);
+    texts_fail(ways, n);
+    items_fail(ways, n);
+    members_fail(ways, n);
+    combinations_fail(ways, n);
+    if (n.format)
+      ways.push_back(cannot_fail(type_string, n.path + "/format"));
+    if (n.unique_items)
+      ways.push_back(cannot_fail(type_array, n.path + "/uniqueItems"));
+    if (n.unevaluated_items)
+      ways.push_back(cannot_fail(type_array, n.path + "/unevaluatedItems"));
+    if (n.unevaluated)
+      ways.push_back(cannot_fail(type_object, n.path + "/unevaluatedProperties"));
+    s.open.push_back(choice(std::move(ways)));
+  }
+
+  static void values_fail(std::vector<branch>& ways, const schema_node& n) {
+    if (n.constant)
+      ways.push_back({literal(differs(*n.constant))});
+    if (n.values) {
+      branch all;
+      for (const json_value& v : *n.values)
+        all.push_back(literal(differs(v)));
+      ways.push_back(std::move(all));
+    }
+  }
+
+  static void numbers_fail(std::vector<branch>& ways, const schema_node& n) {
+    if (n.minimum)
+      ways.push_back({only(type_number), rule([b = *n.minimum](schema_alternative& a) {
+                        a.numbers.at_most({b.value, !b.exclusive});
+                      })});
+    if (n.maximum)
+      ways.push_back({only(type_number), rule([b = *n.maximum](schema_alternative& a) {
+                        a.numbers.at_least({b.value, !b.exclusive});
+                      })});
+    if (n.multiple_of)
+      ways.push_back({only(type_number),
+                      rule([d = *n.multiple_of](schema_alternative& a) { a.numbers.not_multiples_of.push_back(d); })});
+  }
+
+  static void texts_fail(std::vector<branch>& ways, const schema_node& n) {
+    if (n.min_length.value_or(0) > 0)
+      ways.push_back(
+          {only(type_string), rule([m = *n.min_length - 1](schema_alternative& a) { lower(a.max_length, m); })});
+    if (n.max_length)
+      ways.push_back({only(type_string), rule([m = *n.max_length + 1](schema_alternative& a) {
+                        a.min_length = std::max(a.min_length, m);
+                      })});
+    if (n.pattern)
+      ways.push_back({only(type_string), rule([p = n.pattern](schema_alternative& a) {
+                        a.texts.push_back({p, false});
+                      })});
+  }
+
+  static task at_least_items(std::uint64_t count) {
+    return rule([count](schema_alternative& a) { a.min_items = std::max(a.min_items, count); });
+  }
+  static task some_item(schema_alternative::item_rule r) {
+    return rule([r = std::move(r)](schema_alternative& a) { a.contains.push_back(r); });
+  }
+
+  static void items_fail(std::vector<branch>& ways, const schema_node& n) {
+    if (n.min_items.value_or(0) > 0)
+      ways.push_back(
+          {only(type_array), rule([m = *n.min_items - 1](schema_alternative& a) { lower(a.max_items, m); })});
+    if (n.max_items)
+      ways.push_back({only(type_array), at_least_items(*n.max_items + 1)});
+    for (std::size_t i = 0; i < n.prefix_items.size(); ++i)
+      ways.push_back({only(type_array), at_least_items(i + 1), rule([i, s = n.prefix_items[i]](schema_alternative& a) {
+                        a.single_items.push_back({i, fails(s)});
+                      })});
+    if (n.items)
+      ways.push_back({only(type_array), some_item({fails(*n.items), n.prefix_items.size(), 1, {}, n.path + "/items"})});
+    if (n.contains && n.min_contains > 0)
+      ways.push_back(
+          {only(type_array), some_item({holds(*n.contains), 0, 0, n.min_contains - 1, n.path + "/contains"})});
+    if (n.contains && n.max_contains)
+      ways.push_back(
+          {only(type_array), some_item({holds(*n.contains), 0, *n.max_contains + 1, {}, n.path + "/contains"})});
+  }
+
+  static task some_member(char_dfa keys, std::optional<schema_literal> value, std::string path) {
+    return rule([r = schema_alternative::member_rule{std::move(keys), value, std::move(path)}](schema_alternative& a) {
+      a.some_member.push_back(r);
+    });
+  }
+
+  void members_fail(std::vector<branch>& ways, const schema_node& n) {
+    for (const std::string& key : n.required)
+      ways.push_back({only(type_object), forbid(key)});
+    for (const schema_node::keyed& p : n.properties)
+      ways.push_back({only(type_object), need(p.key), rule([key = p.key, s = p.schema](schema_alternative& a) {
+                        a.single_members.push_back({key, fails(s)});
+                      })});
+    for (const schema_node::pattern_keyed& p : n.patterns)
+      ways.push_back({only(type_object), some_member(*p.keys, fails(p.schema), n.path + "/patternProperties")});
+    if (n.additional)
+      ways.push_back(
+          {only(type_object), some_member(undeclared_keys(n), fails(*n.additional), n.path + "/additionalProperties")});
+    if (n.property_names)
+      ways.push_back({only(type_object), some_member(places_.texts({holds(*n.property_names)}).complement(), {},
+                                                     n.path + "/propertyNames")});
+    if (n.min_properties.value_or(0) > 0)
+      ways.push_back({only(type_object),
+                      rule([m = *n.min_properties - 1](schema_alternative& a) { lower(a.max_properties, m); })});
+    if (n.max_properties)
+      ways.push_back({only(type_object), rule([m = *n.max_properties + 1](schema_alternative& a) {
+                        a.min_properties = std::max(a.min_properties, m);
+                      })});
+    for (const schema_node::dependent_keys& d : n.dependent_required)
+      for (const std::string& key : d.needs)
+        ways.push_back({only(type_object), need(d.key), forbid(key)});
+    for (const schema_node::keyed& d : n.dependent_schemas)
+      ways.push_back({only(type_object), need(d.key), literal(fails(d.schema))});
+  }
+
+  static char_dfa undeclared_keys(const schema_node& n) {
+    std::vector<std::u32string> declared;
+    for (const schema_node::keyed& p : n.properties)
+      declared.push_back(to_code_points(p.key));
+    char_dfa keys = char_dfa::words(declared).complement();
+    for (const schema_node::pattern_keyed& p : n.patterns)
+      keys = keys.subtract(*p.keys);
+    return keys;
+  }
+
+  static void combinations_fail(std::vector<branch>& ways, const schema_node& n) {
+    if (n.reference)
+      ways.push_back({literal(fails(*n.reference))});
+    for (const schema_index i : n.all_of)
+      ways.push_back({literal(fails(i))});
+    const auto none_of = [](const std::vector<schema_index>& list) {
+      branch all;
+      for (const schema_index i : list)
+        all.push_back(literal(fails(i)));
+      return all;
+    };
+    if (!n.any_of.empty())
+      ways.push_back(none_of(n.any_of));
+    if (!n.one_of.empty()) {
+      ways.push_back(none_of(n.one_of));
+      for (std::size_t i = 0; i < n.one_of.size(); ++i)
+        for (std::size_t k = i + 1; k < n.one_of.size(); ++k)
+          ways.push_back({literal(holds(n.one_of[i])), literal(holds(n.one_of[k]))});
+    }
+    if (n.negation)
+      ways.push_back({literal(holds(*n.negation))});
+    if (n.condition && n.then)
+      ways.push_back({literal(holds(*n.condition)), literal(fails(*n.then))});
+    if (n.condition && n.otherwise)
+      ways.push_back({literal(fails(*n.condition)), literal(fails(*n.otherwise))});
+  }
+
+  // --- a value that the place must not have
+
+  void different(state& s, const json_value& v) {
+    const json_types type = type_of(v);
+    if (v.is(kind::null)) {
+      s.done.types &= ~type_null;
+    } else if (!v.is(kind::array) && !v.is(kind::object)) {
+      s.done.excluded.push_back(&v);
+    } else {
+      std::vector<branch> ways{{only(type_any & ~type)}};
+      if (v.is(kind::array)) {
+        const std::uint64_t size = v.items.size();
+        if (size > 0)
+          ways.push_back({only(type), rule([size](schema_alternative& a) { lower(a.max_items, size - 1); })});
+        ways.push_back({only(type), at_least_items(size + 1)});
+        for (std::uint64_t i = 0; i < size; ++i)
+          ways.push_back({only(type), at_least_items(i + 1), rule([i, item = &v.items[i]](schema_alternative& a) {
+                            a.single_items.push_back({i, differs(*item)});
+                          })});
+      } else {
+        std::vector<std::u32string> keys;
+        for (const auto& [key, member] : v.members) {
+          keys.push_back(to_code_points(key));
+          ways.push_back({only(type), forbid(key)});
+          ways.push_back({only(type), need(key), rule([key = key, m = &member](schema_alternative& a) {
+                            a.single_members.push_back({key, differs(*m)});
+                          })});
+        }
+        ways.push_back({only(type), some_member(char_dfa::words(keys).complement(), {}, "a value to be left out")});
+      }
+      s.open.push_back(choice(std::move(ways)));
+    }
+  }
+
+  schema_places& places_;
+  schema_document& document_;
+  bool exact_;
+  std::size_t trials_ = 0;
+  std::vector<state> stack_;
+};
+
+bool schema_places::add(schema_place& place, const schema_literal& literal) {
+  if (literal.what != claim::differs) {
+    const schema_node& n = document_.node(literal.schema);
+    const bool positive = literal.what != claim::fails;
+    if (n.always)
+      return *n.always == positive;
+  }
+  if (std::find(place.begin(), place.end(), literal) == place.end())
+    place.push_back(literal);
+  return true;
+}
+
+std::vector<schema_alternative> schema_places::alternatives(const schema_place& place) {
+  std::vector<schema_alternative> out;
+  schema_expansion(*this, true).run(place, [&](schema_alternative a) {
+    out.push_back(std::move(a));
+    return true;
+  });
+  return out;
+}
+
+bool schema_places::evaluated(const schema_alternative& a, schema_index by,
+                              const std::function<bool(const schema_node&)>& looks_at) {
+  std::vector<schema_index> open{by};
+  std::set<schema_index> seen{by};
+  while (!open.empty()) {
+    const schema_index at = open.back();
+    open.pop_back();
+    if (looks_at(document_.node(at)))
+      return true;
+    for (const auto& [schema, parent] : a.applied_by)
+      if (parent == at && seen.insert(schema).second)
+        open.push_back(schema);
+  }
+  return false;
+}
+
+std::optional<schema_place> schema_places::member_place(const schema_alternative& a, const std::string* key,
+                                                        const std::function<bool(const char_dfa&)>& matches,
+                                                        closing closed) {
+  schema_place place;
+  bool declared = false, possible = true;
+  const auto declares = [&](const schema_node& n) {
+    return (key && n.property(*key)) ||
+           std::any_of(n.patterns.begin(), n.patterns.end(), [&](const auto& p) { return matches(*p.keys); });
+  };
+  for (const schema_index s : a.schemas) {
+    const schema_node& n = document_.node(s);
+    document_.budget().work(1 + n.patterns.size());
+    if (const schema_index* own = key ? n.property(*key) : nullptr)
+      possible &= add(place, holds(*own));
+    for (const schema_node::pattern_keyed& p : n.patterns)
+      if (matches(*p.keys))
+        possible &= add(place, holds(p.schema));
+    const bool covered = declares(n);
+    declared |= covered;
+    if (!covered && n.additional)
+      possible &= add(place, holds(*n.additional));
+    if (n.unevaluated && !evaluated(a, s, [&](const schema_node& d) {
+          return declares(d) || d.additional || (d.unevaluated && &d != &n);
+        }))
+      possible &= add(place, holds(*n.unevaluated));
+  }
+  for (const schema_alternative::one_member& m : a.single_members)
+    if (key && m.key == *key) {
+      possible &= add(place, m.value);
+      declared = true;
+    }
+  if (!possible || (closed.members && !declared))
+    return std::nullopt;
+  return place;
+}
+
+std::optional<schema_place> schema_places::member_place(const schema_alternative& a, const std::string& key,
+                                                        closing closed) {
+  json_value name;
+  name.what = kind::string;
+  name.text = key;
+  for (const schema_index s : a.schemas)
+    if (const auto& names = document_.node(s).property_names; names && !accepts({holds(*names)}, name))
+      return std::nullopt;
+  const std::u32string text = to_code_points(key);
+  return member_place(
+      a, &key, [&](const char_dfa& keys) { return keys.contains(text); }, closed);
+}
+
+std::optional<schema_place> schema_places::undeclared_place(const schema_alternative& a,
+                                                            const std::function<bool(const char_dfa&)>& matches,
+                                                            closing closed) {
+  return member_place(a, nullptr, matches, closed);
+}
+
+std::optional<schema_place> schema_places::item_place(const schema_alternative& a, std::uint64_t index,
+                                                      closing closed) {
+  schema_place place;
+  bool possible = true, declared = false;
+  for (const schema_index s : a.schemas) {
+    const schema_node& n = document_.node(s);
+    const bool listed = index < n.prefix_items.size();
+    declared |= listed;
+    if (listed)
+      possible &= add(place, holds(n.prefix_items[index]));
+    else if (n.items)
+      possible &= add(place, holds(*n.items));
+    if (n.unevaluated_items && !evaluated(a, s, [&](const schema_node& d) {
+          return index < d.prefix_items.size() || d.items || (d.unevaluated_items && &d != &n);
+        }))
+      possible &= add(place, holds(*n.unevaluated_items));
+  }
+  for (const schema_alternative::one_item& i : a.single_items)
+    if (i.index == index)
+      possible &= add(place, i.item);
+  if (!possible || (closed.items && !declared))
+    return std::nullopt;
+  return place;
+}
+
+std::uint64_t schema_places::listed_items(const schema_alternative& a) {
+  std::uint64_t listed = 0;
+  for (const schema_index s : a.schemas)
+    listed = std::max<std::uint64_t>(listed, document_.node(s).prefix_items.size());
+  for (const schema_alternative::one_item& i : a.single_items)
+    listed = std::max(listed, i.index + 1);
+  for (const schema_alternative::item_rule& r : a.contains)
+    listed = std::max(listed, r.first);
+  return listed;
+}
+
+char_dfa schema_places::texts(const schema_alternative& a) {
+  if (!(a.types & type_string))
+    return {};
+  char_dfa out = char_dfa::everything();
+  for (const schema_alternative::text_rule& r : a.texts) {
+    document_.budget().pairs(out.size() + r.language->size());
+    out = r.inside ? out.intersect(*r.language) : out.subtract(*r.language);
+  }
+  std::vector<std::u32string> words;
+  for (const json_value* v : a.excluded)
+    if (v->is(kind::string))
+      words.push_back(to_code_points(v->text));
+  if (!words.empty())
+    out = out.subtract(char_dfa::words(words));
+  if (out.empty())
+    return out;
+  // Lengths that the rest implies already are not counted once more.
+  const std::uint64_t min = out.min_length() >= a.min_length ? 0 : a.min_length;
+  std::optional<std::uint64_t> max = a.max_length;
+  if (const auto longest = max ? out.max_length() : std::nullopt; longest && *longest <= *max)
+    max.reset();
+  if (min > 0 || max) {
+    document_.budget().pairs(out.size());
+    out = out.intersect(char_dfa::length(min, max));
+  }
+  return out;
+}
+
+char_dfa schema_places::texts(const schema_place& place) {
+  char_dfa out;
+  for (const schema_alternative& a : alternatives(place)) {
+    char_dfa more;
+    if (a.values) {
+      std::vector<std::u32string> words;
+      for (const json_value* v : values(place, a))
+        if (v->is(kind::string))
+          words.push_back(to_code_points(v->text));
+      more = char_dfa::words(words);
+    } else {
+      more = texts(a);
+    }
+    out = out.empty() ? std::move(more) : out.complement().intersect(more.complement()).complement();
+  }
+  return out;
+}
+
+std::vector<const json_value*> schema_places::values(const schema_place& place, const schema_alternative& a) {
+  std::vector<const json_value*> out;
+  for (const json_value* v : *a.values)
+    if (accepts(place, *v))
+      out.push_back(v);
+  return out;
+}
+
+std::optional<std::vector<const json_value*>> schema_places::all_values(const schema_place& place, std::size_t limit) {
+  std::vector<const json_value*> out;
+  const auto add_value = [&](const json_value& v) {
+    const auto same = [&](const json_value* other) { return same_value(*other, v); };
+    if (!accepts(place, v) || std::any_of(out.begin(), out.end(), same))
+      return;
+    out.push_back(&v);
+  };
+  const auto make = [&](json_value v) { add_value(*made_.emplace_back(std::make_unique<json_value>(std::move(v)))); };
+  for (const schema_alternative& a : alternatives(place)) {
+    if (a.values) {
+      if (a.values->size() > 8 * limit)
+        return std::nullopt;
+      for (const json_value* v : *a.values)
+        add_value(*v);
+    } else {
+      if (a.types & (type_fraction | type_array | type_object))
+        return std::nullopt;
+      if (a.types & type_null)
+        make({});
+      if (a.types & type_boolean)
+        for (const bool truth : {false, true}) {
+          json_value v;
+          v.what = kind::boolean;
+          v.truth = truth;
+          make(std::move(v));
+        }
+      if (a.types & type_integer) {
+        std::optional<std::int64_t> low, high;
+        if (a.numbers.low && a.numbers.high) {
+          low = a.numbers.low->value.as_integer();
+          high = a.numbers.high->value.as_integer();
+        }
+        if (!low || !high || *high - *low > static_cast<std::int64_t>(8 * limit))
+          return std::nullopt;
+        for (std::int64_t i = *low; i <= *high; ++i) {
+          json_value v;
+          v.what = kind::number;
+          v.text = std::to_string(i);
+          v.number = exact_decimal::of(i);
+          make(std::move(v));
+        }
+      }
+      if (a.types & type_string) {
+        const auto words = texts(a).enumerate(limit);
+        if (!words)
+          return std::nullopt;
+        for (const std::u32string& word : *words) {
+          json_value v;
+          v.what = kind::string;
+          v.text = to_utf8(word);
+          make(std::move(v));
+        }
+      }
+    }
+    if (out.size() > limit)
+      return std::nullopt;
+  }
+  return out;
+}
+
+bool schema_places::surely_empty(const schema_place& place, int depth) {
+  if (depth > max_proof_depth)
+    return false;
+  const auto [it, fresh] = empty_.try_emplace(place, false); // false also while it is being looked at
+  if (!fresh)
+    return it->second;
+  bool empty = true;
+  const bool complete = schema_expansion(*this, false).run(place, [&](const schema_alternative& a) {
+    empty = surely_empty(place, a, depth);
+    return empty;
+  });
+  return empty_[place] = empty && complete;
+}
+
+bool schema_places::surely_empty(const schema_place& place, const schema_alternative& a, int depth) {
+  if (a.values)
+    return values(place, a).empty();
+  const auto excluded = [&](kind k) {
+    return std::count_if(a.excluded.begin(), a.excluded.end(), [&](const json_value* v) { return v->is(k); });
+  };
+  if ((a.types & type_null) || ((a.types & type_boolean) && excluded(kind::boolean) < 2))
+    return false;
+  try {
+    if ((a.types & type_number) && !number_spellings(numbers(a)).empty())
+      return false;
+    if ((a.types & type_string) && !texts(a).empty())
+      return false;
+  } catch (const automaton_too_large&) {
+    return false;
+  }
+  const auto impossible = [&](const std::optional<schema_place>& part) {
+    return !part || surely_empty(*part, depth + 1);
+  };
+  if (a.types & type_array) {
+    bool empty = false;
+    for (std::uint64_t i = 0; !empty && i < std::min(a.min_items, max_proof_items); ++i)
+      empty = impossible(item_place(a, i, {}));
+    if (!empty)
+      return false;
+  }
+  return !(a.types & type_object) || std::any_of(a.required.begin(), a.required.end(), [&](const std::string& key) {
+    return impossible(member_place(a, key, closing{}));
+  });
+}
+
+number_rules schema_places::numbers(const schema_alternative& a) {
+  number_rules rules = a.numbers;
+  rules.integers = a.types & type_integer;
+  rules.fractions = a.types & type_fraction;
+  for (const json_value* v : a.excluded)
+    if (v->is(kind::number))
+      rules.excluded.push_back(v->number);
+  return rules;
+}
+
+} // namespace troupe
