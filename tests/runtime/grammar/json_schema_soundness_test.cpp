@@ -1,0 +1,313 @@
+// Soundness against an independent validator: whatever a grammar reads or spells satisfies its schema.
+#include "tests/runtime/grammar/schema_support.hpp"
+#include "tests/support/json_validator.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+// Random schemas over few keys and values, so that keywords meet each other.
+class schema_source {
+public:
+  explicit schema_source(unsigned seed) : random_(seed) {}
+
+  std::string schema(int depth) {
+    if (depth == 0 || one_in(12))
+      return pick({"true", "{}", R"({"type":"integer"})", R"({"type":"string"})", R"({"const":1})",
+                   R"({"enum":["a",2,null]})", "false", R"({"type":"boolean"})", R"({"type":["null","array"]})"});
+    std::vector<std::string> parts;
+    const auto add = [&](const std::string& key, const std::string& value) {
+      parts.push_back("\"" + key + "\":" + value);
+    };
+    const auto sub = [&] { return schema(depth - 1); };
+    if (!one_in(3))
+      add("type", pick({R"("object")", R"("array")", R"("string")", R"("number")", R"("integer")",
+                        R"(["object","array"])", R"(["integer","string","null"])"}));
+    for (std::size_t n = 1 + random_() % 3; n > 0; --n) {
+      switch (random_() % 30) {
+      case 0:
+        add("properties", map(sub));
+        break;
+      case 1:
+        add("properties", map(sub));
+        add("required", keys());
+        break;
+      case 2:
+        add("required", keys());
+        break;
+      case 3:
+        add("additionalProperties", sub());
+        break;
+      case 4:
+        add("patternProperties", "{\"" + pattern() + "\":" + sub() + "}");
+        break;
+      case 5:
+        add("propertyNames", pick({R"({"maxLength":1})", R"({"pattern":"^[ab]"})", R"({"enum":["a","c"]})", sub()}));
+        break;
+      case 6:
+        add("minProperties", count());
+        break;
+      case 7:
+        add("maxProperties", count());
+        break;
+      case 8:
+        add("items", sub());
+        break;
+      case 9:
+        add("prefixItems", list(sub));
+        break;
+      case 10:
+        add("minItems", count());
+        break;
+      case 11:
+        add("maxItems", count());
+        break;
+      case 12:
+        add("contains", sub());
+        if (one_in(2))
+          add("minContains", count());
+        if (one_in(3))
+          add("maxContains", count());
+        break;
+      case 13:
+        add("minimum", number());
+        break;
+      case 14:
+        add("maximum", number());
+        break;
+      case 15:
+        add("exclusiveMinimum", number());
+        break;
+      case 16:
+        add("multipleOf", pick({"2", "0.5", "3"}));
+        break;
+      case 17:
+        add("minLength", count());
+        break;
+      case 18:
+        add("maxLength", count());
+        break;
+      case 19:
+        add("pattern", "\"" + pattern() + "\"");
+        break;
+      case 20:
+        add("allOf", list(sub));
+        break;
+      case 21:
+        add("anyOf", list(sub));
+        break;
+      case 22:
+        add("oneOf", list(sub));
+        break;
+      case 23:
+        add("not", sub());
+        break;
+      case 24:
+        add("if", sub());
+        add("then", sub());
+        if (one_in(2))
+          add("else", sub());
+        break;
+      case 25:
+        add("dependentRequired", "{\"a\":" + keys() + "}");
+        break;
+      case 26:
+        add("dependentSchemas", map(sub));
+        break;
+      case 27:
+        add("enum", "[" + value(2) + "," + value(1) + "," + value(1) + "]");
+        break;
+      case 28:
+        add(one_in(2) ? "unevaluatedProperties" : "unevaluatedItems", sub());
+        break;
+      case 29:
+        add("uniqueItems", "true");
+        add("items", R"({"enum":[1,1.0,"a",[1],{"a":1}]})");
+        break;
+      }
+    }
+    std::string out;
+    for (const std::string& part : parts)
+      out += (out.empty() ? "{" : ",") + part;
+    return out.empty() ? "{}" : out + "}";
+  }
+
+  std::string value(int depth) {
+    if (depth == 0 || one_in(3))
+      return pick(
+          {"null", "true", "false", "0", "1", "2", "-3", "1.5", "10", "\"\"", "\"a\"", "\"b\"", "\"ab\"", "\"abc\""});
+    std::string out;
+    const std::size_t n = random_() % 4;
+    if (one_in(2)) {
+      for (std::size_t i = 0; i < n; ++i)
+        out += (i ? "," : "") + value(depth - 1);
+      return "[" + out + "]";
+    }
+    const char* names[] = {"a", "b", "c", "ab"};
+    bool first = true;
+    for (const char* name : names)
+      if (one_in(2)) {
+        out += (first ? "\"" : ",\"") + std::string(name) + "\":" + value(depth - 1);
+        first = false;
+      }
+    return "{" + out + "}";
+  }
+
+  std::mt19937& random() { return random_; }
+
+private:
+  bool one_in(unsigned n) { return random_() % n == 0; }
+  std::string pick(std::vector<std::string> from) { return from[random_() % from.size()]; }
+  std::string count() { return std::to_string(random_() % 4); }
+  std::string number() { return pick({"-3", "0", "1", "1.5", "2", "10"}); }
+  std::string pattern() { return pick({"^a", "b$", "^[ab]*$", "a.?b", "^.{1,2}$"}); }
+  std::string keys() { return pick({R"(["a"])", R"(["b"])", R"(["a","b"])", R"(["c","a"])", "[]"}); }
+  std::string list(const auto& sub) {
+    std::string out = "[" + sub();
+    for (std::size_t n = random_() % 3; n > 0; --n)
+      out += "," + sub();
+    return out + "]";
+  }
+  std::string map(const auto& sub) {
+    std::string out;
+    for (const char* name : {"a", "b", "ab"})
+      if (one_in(2))
+        out += (out.empty() ? "{\"" : ",\"") + std::string(name) + "\":" + sub();
+    return out.empty() ? "{}" : out + "}";
+  }
+
+  std::mt19937 random_;
+};
+
+struct tally {
+  std::size_t schemas = 0, refused = 0, empty = 0, words = 0, valid = 0, accepted = 0;
+};
+
+void judge(const std::string& schema, const json_schema_options& options, schema_source& source, tally& t) {
+  ++t.schemas;
+  const compiled_schema compiled(schema, options);
+  if (!compiled.grammar) {
+    ++(compiled.refused() ? t.refused : t.empty);
+    BOOST_TEST((!compiled.refused() || compiled.failure.message.find('#') != std::string::npos),
+               schema << " refused without a path: " << compiled.outcome());
+  }
+  const json_validator validator(schema);
+  for (int i = 0; compiled.grammar && i < 12; ++i) {
+    const auto word = random_word(*compiled.grammar, source.random());
+    if (!word)
+      continue;
+    try {
+      BOOST_TEST(validator.valid(*word), schema << " spells " << *word);
+      ++t.words;
+    } catch (const std::range_error&) { // digits that the validator cannot count
+    }
+  }
+  for (int i = 0; i < 25 && !compiled.refused(); ++i) {
+    const std::string text = source.value(3);
+    const bool valid = validator.valid(text), accepted = compiled.accepts(text);
+    t.valid += valid;
+    t.accepted += accepted;
+    BOOST_TEST((valid || !accepted), schema << " accepts " << text);
+  }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(json_schema_soundness)
+
+BOOST_AUTO_TEST_CASE(random_schemas_are_never_widened) {
+  for (const bool strict : {false, true}) {
+    tally t;
+    for (unsigned seed = 0; seed < 700; ++seed) {
+      schema_source source(seed);
+      json_schema_options options{.strict = strict, .max_whitespace = 1, .infer_type = strict};
+      judge(source.schema(3), options, source, t);
+    }
+    BOOST_TEST_MESSAGE((strict ? "strict: " : "open: ")
+                       << t.schemas << " schemas, " << t.refused << " refused, " << t.empty << " unsatisfiable; "
+                       << t.words << " words all valid; " << t.accepted << " of " << t.valid
+                       << " valid values accepted");
+    BOOST_TEST(t.refused * 10 < t.schemas);
+    BOOST_TEST(t.words > 2000);
+    if (!strict)
+      BOOST_TEST(t.accepted * 100 >= t.valid * 95);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(formats_spell_what_they_name) {
+  std::mt19937 random(3);
+  for (const char* format : {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri",
+                             "uri-reference", "uuid", "json-pointer", "relative-json-pointer"}) {
+    const std::string schema = R"({"type":"string","format":")" + std::string(format) + R"("})";
+    const compiled_schema compiled(schema);
+    BOOST_REQUIRE_MESSAGE(compiled.grammar, format << ": " << compiled.outcome());
+    const json_validator validator(schema);
+    std::size_t words = 0;
+    for (int i = 0; i < 60; ++i)
+      if (const auto word = random_word(*compiled.grammar, random)) {
+        ++words;
+        BOOST_TEST(validator.valid(*word), format << ": " << *word);
+      }
+    BOOST_TEST(words > 10, format << " has few words");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(formats_know_their_limits) {
+  const auto has = [](const char* format, const std::string& text) {
+    return compiled_schema(R"({"type":"string","format":")" + std::string(format) + R"("})")
+        .accepts("\"" + text + "\"");
+  };
+  BOOST_TEST(has("date", "2024-02-29"));
+  BOOST_TEST(has("date", "2000-02-29"));
+  BOOST_TEST(!has("date", "2023-02-29"));
+  BOOST_TEST(!has("date", "1900-02-29"));
+  BOOST_TEST(!has("date", "2024-02-30"));
+  BOOST_TEST(!has("date", "2024-04-31"));
+  BOOST_TEST(has("time", "23:59:60.5+01:30"));
+  BOOST_TEST(!has("time", "23:59:59"));
+  BOOST_TEST(has("date-time", "2024-12-31T00:00:00Z"));
+  BOOST_TEST(!has("date-time", "2024-12-31 00:00:00Z"));
+  BOOST_TEST(has("duration", "P1Y2M3DT4H5M6S"));
+  BOOST_TEST(has("duration", "PT5M"));
+  BOOST_TEST(!has("duration", "P"));
+  BOOST_TEST(!has("duration", "P1Y2D"));
+  BOOST_TEST(has("ipv4", "255.0.10.199"));
+  BOOST_TEST(!has("ipv4", "256.0.0.1"));
+  BOOST_TEST(!has("ipv4", "01.0.0.1"));
+  BOOST_TEST(has("ipv6", "::"));
+  BOOST_TEST(has("ipv6", "1:2:3:4:5:6:7:8"));
+  BOOST_TEST(has("ipv6", "1::8"));
+  BOOST_TEST(has("ipv6", "::ffff:1.2.3.4"));
+  BOOST_TEST(!has("ipv6", "1::2::3"));
+  BOOST_TEST(!has("ipv6", "1:2:3:4:5:6:7"));
+  BOOST_TEST(!has("ipv6", "12345::"));
+  BOOST_TEST(has("hostname", "a-b.example.com"));
+  BOOST_TEST(has("hostname", std::string(63, 'a') + ".com"));
+  BOOST_TEST(!has("hostname", std::string(64, 'a') + ".com"));
+  BOOST_TEST(!has("hostname", "-a.com"));
+  BOOST_TEST(!has("hostname", "a..com"));
+  const std::string label = std::string(62, 'a') + ".";
+  BOOST_TEST(!has("hostname", label + label + label + label + "ab"));
+  BOOST_TEST(has("email", "a.b+c@example.com"));
+  BOOST_TEST(has("email", "\\\"a b\\\"@[1.2.3.4]"));
+  BOOST_TEST(!has("email", "a@b@c"));
+  BOOST_TEST(!has("email", ".a@b"));
+  BOOST_TEST(has("uri", "https://user@host:80/a/b?c=d#e"));
+  BOOST_TEST(has("uri", "urn:a:b"));
+  BOOST_TEST(!has("uri", "/relative"));
+  BOOST_TEST(!has("uri", "http://a b"));
+  BOOST_TEST(has("uri-reference", "../a?b#c"));
+  BOOST_TEST(has("uri-reference", ""));
+  BOOST_TEST(has("uri-template", "/a/{id}{?x,y*}"));
+  BOOST_TEST(!has("uri-template", "/a/{id"));
+  BOOST_TEST(has("uuid", "123e4567-e89b-12d3-a456-426614174000"));
+  BOOST_TEST(!has("uuid", "123e4567e89b12d3a456426614174000"));
+  BOOST_TEST(has("json-pointer", "/a~1b/0"));
+  BOOST_TEST(!has("json-pointer", "/a~2"));
+  BOOST_TEST(has("relative-json-pointer", "1#"));
+  BOOST_TEST(has("no such format", "anything"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,360 @@
+// Constraints from JSON schemas: the cases of the JSON Schema Test Suite, probes in which other engines fail, refusals
+// with their paths, options.
+#include "tests/runtime/grammar/schema_support.hpp"
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+constexpr json_schema_options open_mode{.strict = false, .infer_type = false};
+constexpr json_schema_options strict_mode{.strict = true, .infer_type = false};
+
+struct score {
+  std::size_t rows = 0, passed = 0, unsound = 0, over_strict = 0, stretched = 0;
+  std::vector<std::string> refused;
+  std::string text() const {
+    return std::to_string(rows) + " rows: " + std::to_string(passed) + " passed, " + std::to_string(refused.size()) +
+           " refused, " + std::to_string(unsound) + " unsound, " + std::to_string(over_strict) + " over-strict, " +
+           std::to_string(stretched) + " stretched cases accepted";
+  }
+};
+
+score score_file(const std::string& file, bool strict) {
+  std::ifstream in(file);
+  BOOST_REQUIRE_MESSAGE(in, file << " cannot be read");
+  score s;
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    const std::string id = row["id"];
+    ++s.rows;
+    const compiled_schema schema(row["source"].get<std::string>(), strict ? strict_mode : open_mode);
+    if (schema.refused()) {
+      s.refused.push_back(id + ": " + schema.outcome());
+      continue;
+    }
+    bool unsound = false, over_strict = false;
+    for (const nlohmann::json& c : row["cases"]) {
+      const std::string text = c["text"];
+      std::string expect = c["expect"];
+      if (strict && expect != "reject") {
+        const auto verdict = c.find("strict");
+        if (verdict == c.end() || verdict->is_null())
+          continue; // not decided
+        if (*verdict == "reject")
+          expect = "reject";
+      }
+      const bool accepted = schema.accepts(text);
+      unsound |= accepted && expect == "reject";
+      over_strict |= !accepted && expect == "accept";
+      s.stretched += accepted && expect == "stretch";
+      BOOST_TEST(!(accepted && expect == "reject"), "unsound: " << id << " accepts " << text);
+    }
+    s.unsound += unsound;
+    s.over_strict += over_strict;
+    s.passed += !unsound && !over_strict;
+  }
+  return s;
+}
+
+// Which of the texts the schema accepts: T and F, as in the table of the specification.
+std::string verdicts(std::string_view schema, const std::vector<std::string>& texts,
+                     const json_schema_options& options = open_mode) {
+  const compiled_schema compiled(schema, options);
+  if (compiled.refused())
+    return compiled.outcome();
+  std::string out;
+  for (const std::string& text : texts)
+    out += compiled.accepts(text) ? 'T' : 'F';
+  return out;
+}
+
+std::string refusal(std::string_view schema, const json_schema_options& options = open_mode) {
+  return compiled_schema(schema, options).outcome();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(json_schema)
+
+BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
+  for (const bool strict : {false, true}) {
+    const score s = score_file(TROUPE_TEST_DATA "/grammar/json_schema_suite.jsonl", strict);
+    BOOST_TEST_MESSAGE((strict ? "suite, strict: " : "suite, open: ") << s.text());
+    BOOST_TEST(s.rows == 109);
+    BOOST_TEST(s.unsound == 0);
+    BOOST_TEST(s.over_strict == 0);
+    BOOST_TEST(s.refused.size() == 2);
+    for (const std::string& r : s.refused)
+      BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos), r);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(schemas_of_a_folder) {
+  const char* folder = std::getenv("TROUPE_CASES");
+  if (!folder) {
+    BOOST_TEST_MESSAGE("not run: TROUPE_CASES names no folder with json_schema.jsonl");
+    return;
+  }
+  for (const bool strict : {false, true}) {
+    const score s = score_file(folder + std::string("/json_schema.jsonl"), strict);
+    BOOST_TEST_MESSAGE((strict ? "folder, strict: " : "folder, open: ") << s.text());
+    for (const std::string& r : s.refused)
+      BOOST_TEST_MESSAGE("  refused " << r);
+    BOOST_TEST(s.unsound == 0);
+    BOOST_TEST(static_cast<double>(s.passed) >= 0.92 * static_cast<double>(s.rows));
+  }
+}
+
+// Probes in which at least one of three other engines is wrong (structured_output.md 10.3).
+BOOST_AUTO_TEST_CASE(probes_of_other_engines) {
+  BOOST_TEST(verdicts(R"({"type":"integer","minimum":-5,"maximum":120})", {"120", "121", "-5", "-6", "-0", "007"}) ==
+             "TFTFTF");
+  BOOST_TEST(verdicts(R"({"type":"number","exclusiveMinimum":0,"maximum":1})",
+                      {"0", "0.1", "0.0000001", "1.0", "1e-1"}) == "FTTTF");
+  BOOST_TEST(verdicts(R"({"type":"integer","multipleOf":3})", {"3", "4", "-9", "0"}) == "TFTT");
+  BOOST_TEST(verdicts(R"({"type":"string","maxLength":3})",
+                      {"\"a\tb\"", "\"a\"", "\"\\ud83d\\ude00ab\"", "\"abcd\""}) == "FTTF");
+  BOOST_TEST(verdicts(R"({"type":"string","minLength":2,"maxLength":3})", {"\"a\\n\"", "\"a\"", "\"é\\u00e9\\\"\""}) ==
+             "TFT");
+  BOOST_TEST(verdicts(R"({"type":"string","pattern":"^.{3}$"})", {"\"a\\\"b\"", "\"a\"b\"", "\"a\\nb\""}) == "TFF");
+  BOOST_TEST(verdicts(R"({"type":"string","pattern":"ab"})", {"\"xaby\"", "\"xay\""}) == "TF");
+  BOOST_TEST(verdicts(R"({"type":"string","pattern":"^foo$|^bar$"})", {"\"foo\"", "\"bar\"", "\"foobar\""}) == "TTF");
+  BOOST_TEST(verdicts(R"({"type":"string","pattern":"^[a-z]+$","maxLength":3})", {"\"abcd\"", "\"abc\""}) == "FT");
+  BOOST_TEST(verdicts(R"({"allOf":[{"type":"object","properties":{"a":{"type":"string"}}},
+                          {"type":"object","properties":{"b":{"type":"integer"}}}]})",
+                      {R"({"a":1})", "5", R"({"a":"x","b":1})", R"({"b":"x"})"}) == "FFTF");
+  BOOST_TEST(verdicts(R"({"properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
+                      {R"({"a":1})", R"({"a":"x"})", "{}", R"({"b":5})"}) == "FTFT");
+  BOOST_TEST(verdicts(R"({"$ref":"#/$defs/i","minimum":5,"$defs":{"i":{"type":"integer"}}})", {"4", "5", "5.5"}) ==
+             "FTF");
+  BOOST_TEST(verdicts(R"({"enum":[{"x":1},[1,"a"]]})", {R"({"x": 1})", R"([ 1 , "a" ])", R"({"x":2})"}) == "TTF");
+  BOOST_TEST(verdicts(R"({"type":"integer","enum":[1,"a"]})", {"\"a\"", "1"}) == "FT");
+  BOOST_TEST(verdicts(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["z"]})",
+                      {R"({"a":1})", R"({"a":1,"z":2})"}) == "FT");
+  BOOST_TEST(verdicts(R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}]})",
+                      {"[]", "[1]", "[\"a\"]", "[1,\"a\",null]"}) == "TTFT");
+  BOOST_TEST(verdicts(R"({"type":"array","items":[{"type":"integer"}],"additionalItems":{"type":"string"}})",
+                      {R"([1,"x"])", "[1,2]", "[1]"}) == "TFT");
+  BOOST_TEST(verdicts(R"({"type":"object","patternProperties":{"^x":{"type":"integer"}}})",
+                      {R"({"y":1})", R"({"y":"s","x1":2})", R"({"x1":"s"})"}) == "TTF");
+  BOOST_TEST(verdicts(R"({"type":"array","contains":{"type":"integer"},"items":{"type":["integer","string"]}})",
+                      {"[]", "[\"a\"]", "[\"a\",1]", "[null,1]"}) == "FFTF");
+  BOOST_TEST(verdicts(R"({"type":"object","properties":{"a/b":{"$ref":"#/$defs/x~1y"}},"$defs":{"x/y":{"const":7}}})",
+                      {R"({"a/b":7})", R"({"a/b":8})"}) == "TF");
+  BOOST_TEST(verdicts(R"({"type":"string"})", {"\"\\u00e9\"", "\"\\ud800\"", "\"\\ud83d\\ude00\"", "\"\x7f\""}) ==
+             "TFTT");
+}
+
+BOOST_AUTO_TEST_CASE(defects_reported_for_other_engines) {
+  BOOST_TEST(
+      verdicts(
+          R"({"type":"object","properties":{"k":{"type":"string","pattern":"^[a-z]+$","maxLength":3}},"required":["k"]})",
+          {R"({"k":"abc"})", R"({"k":"abcd"})"}) == "TF");
+  BOOST_TEST(
+      verdicts(R"({"$defs":{"B":{"type":"object","properties":{"x":{"type":"integer","minimum":10}},"required":["x"]}},
+                          "allOf":[{"$ref":"#/$defs/B"},{"type":"object","properties":{"y":{"type":"string"}},"required":["y"]}]})",
+               {R"({"x":3})", R"({"x":12,"y":"q"})", R"({"x":3,"y":"q"})"}, {}) == "FTF");
+  BOOST_TEST(refusal(R"({"$defs":{"C":{"enum":["a","b"]}},"type":"object","properties":{"c":{"$ref":"/$defs/C"}}})") ==
+             "so_unsupported: #/properties/c/$ref: the reference \"/$defs/C\" cannot be resolved: no schema in this "
+             "text has that address, and nothing is fetched; copy it to $defs and refer to #/$defs/NAME");
+  BOOST_TEST(verdicts(R"({"$defs":{"C":{"$anchor":"c","enum":["a","b"]}},"properties":{"c":{"$ref":"#c"}}})",
+                      {R"({"c":"a"})", R"({"c":7})"}) == "TF");
+}
+
+BOOST_AUTO_TEST_CASE(references_and_recursion) {
+  BOOST_TEST(verdicts(R"({"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},
+      "next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}},"required":["v"],"additionalProperties":false}}})",
+                      {R"({"v":1,"next":{"v":2,"next":null}})", R"({"v":1,"next":{"next":null}})"}) == "TF");
+  BOOST_TEST(verdicts(R"({"$id":"http://a.b/c/","$ref":"d.json","$defs":{"x":{"$id":"d.json","$ref":"#/$defs/y",
+      "$defs":{"y":{"type":"boolean"}}}}})",
+                      {"true", "1"}) == "TF");
+  BOOST_TEST(verdicts(R"({"$ref":"#/a%20b/0","a b":[{"const":null}]})", {"null", "1"}) == "TF");
+  BOOST_TEST(verdicts(R"({"type":"array","items":{"$ref":"#"}})", {"[[],[[]]]", "[1]"}) == "TF");
+  BOOST_TEST(refusal(R"({"$ref":"#"})") ==
+             "so_unsupported: #: the schema refers to itself without looking at a part of the value");
+  BOOST_TEST(refusal(R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#"}]}}})") ==
+             "so_unsupported: #: the schema refers to itself without looking at a part of the value");
+  BOOST_TEST(refusal(R"({"type":"array","minItems":1,"items":{"$ref":"#"}})").substr(0, 17) == "so_unsatisfiable:");
+  BOOST_TEST(refusal(R"({"$ref":"#/$defs/x"})") == "so_unsupported: #/$ref: the reference \"#/$defs/x\" cannot be "
+                                                   "resolved: there is nothing at #/$defs");
+  BOOST_TEST(verdicts(R"({"$dynamicRef":"#n","$defs":{"n":{"$dynamicAnchor":"n","type":"null"}}})", {"null", "1"}) ==
+             "TF");
+}
+
+BOOST_AUTO_TEST_CASE(negation_conditions_and_dependencies) {
+  BOOST_TEST(verdicts(R"({"not":{"type":["integer","boolean"]}})", {"1", "1.5", "true", "\"a\"", "[]"}) == "FTFTT");
+  BOOST_TEST(verdicts(R"({"not":{"enum":[1,"a",null,true,[2],{"k":3}]}})",
+                      {"1", "1.0", "2", "\"a\"", "\"b\"", "null", "true", "false", "[2]", "[3]", "[2,2]", "[]",
+                       R"({"k":3})", R"({"k":4})", R"({"k":3,"l":1})", "{}"}) == "FFTFTFFTFTTTFTTT");
+  BOOST_TEST(verdicts(R"({"type":"object","not":{"required":["a","b"]}})",
+                      {R"({"a":1})", R"({"a":1,"b":1})", R"({"b":1})"}) == "TFT");
+  BOOST_TEST(verdicts(R"({"type":"array","not":{"items":{"type":"integer"}}})", {"[]", "[1,2]", "[1,\"a\",2]"}) ==
+             "FFT");
+  BOOST_TEST(verdicts(R"({"type":"object","not":{"additionalProperties":{"type":"integer"},"properties":{"a":true}}})",
+                      {R"({"a":"x"})", R"({"b":1})", R"({"b":"x"})", R"({"a":1,"b":2,"c":null,"d":1})"}) == "FFTT");
+  BOOST_TEST(verdicts(R"({"type":"object","not":{"patternProperties":{"^x":{"type":"integer"}}}})",
+                      {R"({"x":"s"})", R"({"x":1})", R"({"y":"s"})", "{}"}) == "TFFF");
+  BOOST_TEST(verdicts(R"({"type":"object","not":{"propertyNames":{"maxLength":2}}})",
+                      {R"({"ab":1})", R"({"abc":1})", R"({"ab":1,"abc":1})"}) == "FTT");
+  BOOST_TEST(verdicts(R"({"type":"string","not":{"pattern":"^a"}})", {"\"ab\"", "\"ba\"", "\"\""}) == "FTT");
+  BOOST_TEST(verdicts(R"({"oneOf":[{"type":"integer"},{"minimum":2}]})", {"1", "2", "2.5", "1.5", "\"a\""}) == "TFTFT");
+  BOOST_TEST(verdicts(R"({"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]})",
+                      {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})", "{}"}) == "TTFF");
+  BOOST_TEST(verdicts(R"({"if":{"properties":{"k":{"const":1}},"required":["k"]},"then":{"required":["v"]},
+                          "else":{"maxProperties":1}})",
+                      {R"({"k":1})", R"({"k":1,"v":2})", R"({"k":2})", R"({"k":2,"v":2})", "7"}) == "FTTFT");
+  BOOST_TEST(verdicts(R"({"properties":{"a":true,"b":true},"dependentRequired":{"a":["b"]}})",
+                      {R"({"a":1})", R"({"a":1,"b":1})", R"({"b":1})", "{}"}) == "FTTT");
+  BOOST_TEST(verdicts(R"({"properties":{"a":true,"b":true},"dependencies":{"a":{"properties":{"b":{"type":"null"}}}}})",
+                      {R"({"a":1,"b":null})", R"({"a":1,"b":1})", R"({"b":1})"}) == "TFT");
+  BOOST_TEST(refusal(R"({"not":{"type":"string","format":"email"}})") ==
+             "so_unsupported: #/not/format: it cannot be negated, as `not`, `if`, or overlapping branches of `oneOf` "
+             "above it need");
+  BOOST_TEST(verdicts(R"({"oneOf":[{"type":"string","format":"email"},{"type":"integer"}]})",
+                      {"\"a@b\"", "1", "\"a\""}) == "TTF");
+}
+
+BOOST_AUTO_TEST_CASE(objects_count_and_sort_their_keys) {
+  BOOST_TEST(verdicts(R"({"type":"object","minProperties":2,"maxProperties":3,"properties":{"a":true}})",
+                      {R"({"a":1})", R"({"a":1,"b":1})", R"({"x":1,"b":1,"c":1})", R"({"a":1,"b":1,"c":1,"d":1})"}) ==
+             "FTTF");
+  BOOST_TEST(verdicts(R"({"properties":{"ab":{"type":"null"}},"additionalProperties":{"type":"integer"}})",
+                      {R"({"ab":null,"a":1})", R"({"\u0061b":1})", R"({"\u0061bc":1})", R"({"ab":1})"}) == "TFTF");
+  BOOST_TEST(
+      verdicts(R"({"patternProperties":{"^x":{"type":"integer"},"y$":{"minimum":5}},"additionalProperties":false})",
+               {R"({"xa":1})", R"({"xy":4})", R"({"xy":5})", R"({"ay":"s"})", R"({"a":1})", R"({"xy":"s"})"}) ==
+      "TFTTFF");
+  BOOST_TEST(verdicts(R"({"allOf":[{"properties":{"a":true}}],"properties":{"b":true},"unevaluatedProperties":false})",
+                      {R"({"a":1,"b":2})", R"({"b":2})", R"({"c":2})"}) == "TTF");
+  BOOST_TEST(verdicts(R"({"properties":{"a":true},"anyOf":[{"properties":{"b":{"const":1}},"required":["b"]},true],
+                          "unevaluatedProperties":{"type":"string"}})",
+                      {R"({"a":1,"b":1})", R"({"a":1,"b":2})", R"({"a":1,"b":"s"})", R"({"c":"s"})"}) == "TFTT");
+}
+
+BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
+  BOOST_TEST(verdicts(R"({"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":3})",
+                      {"[true]", "[true,false]", "[true,true,true]", "[true,true,true,true]"}) == "FTTF");
+  BOOST_TEST(verdicts(R"({"type":"array","items":{"enum":["a","b",1.0]},"uniqueItems":true})",
+                      {"[]", R"(["b","a"])", R"(["a","a"])", R"([1,"a"])", R"([1,1.0])", R"([1.0,"b","a"])"}) ==
+             "TTFTFT");
+  BOOST_TEST(verdicts(R"({"type":"array","contains":{"const":1},"minContains":2,"maxContains":3,"maxItems":5})",
+                      {"[1]", "[1,2,1]", "[1,1,1,2,2]", "[1,1,1,1]", "[1,1,2,2,2,2]"}) == "FTTFF");
+  BOOST_TEST(verdicts(R"({"type":"array","prefixItems":[{"type":"null"}],"unevaluatedItems":{"type":"integer"}})",
+                      {"[null]", "[null,1,2]", "[null,null]"}) == "TTF");
+}
+
+BOOST_AUTO_TEST_CASE(refusals_name_keyword_and_path) {
+  BOOST_TEST(refusal(R"({"properties":{"a":{"items":{"type":"text"}}}})") ==
+             "so_syntax: #/properties/a/items/type: must be one or a list of null, boolean, integer, number, string, "
+             "array, object");
+  BOOST_TEST(refusal(R"({"minLength":-1})") == "so_syntax: #/minLength: must be an integer of at least 0");
+  BOOST_TEST(refusal(R"({"a/b~c":1,"pattern":"(?=a)b"})") ==
+             "so_unsupported: #/pattern: position 1: look-ahead is not supported");
+  BOOST_TEST(refusal("{\n \"type\": \"string\",\n}") ==
+             "so_syntax: JSON schema: line 3, column 1: a key in quotes is expected");
+  BOOST_TEST(refusal("{\"a\":\"\xff\"}") == "so_syntax: JSON schema: line 1, column 7: invalid UTF-8");
+  BOOST_TEST(refusal(std::string("{\"a\":\0}", 7)) ==
+             "so_syntax: JSON schema: line 1, column 6: no JSON value starts like this");
+  BOOST_TEST(refusal("5") == "so_syntax: #: a schema is an object, true or false");
+  BOOST_TEST(refusal(R"({"type":"array","uniqueItems":true,"items":{"type":"string"}})") ==
+             "so_unsupported: #/uniqueItems: only for items of at most 64 values");
+  BOOST_TEST(refusal(R"({"type":"integer","multipleOf":4097})") ==
+             "so_too_complex: #: divisors above 4096 are not supported");
+  BOOST_TEST(refusal(R"({"type":"string","minLength":3,"maxLength":2})").substr(0, 17) == "so_unsatisfiable:");
+  BOOST_TEST(refusal("false").substr(0, 17) == "so_unsatisfiable:");
+  BOOST_TEST(refusal(R"({"properties":{"a":true},"required":["b"]})", {}) ==
+             "so_unsatisfiable: #: the member \"b\" is required and can have no value (strict mode forbids members "
+             "that are not declared)");
+  std::vector<std::string> warnings;
+  json_schema_options lenient = open_mode;
+  lenient.lenient = true;
+  lenient.warnings = &warnings;
+  BOOST_TEST(verdicts(R"s({"type":"array","uniqueItems":true,"items":{"type":"string","pattern":"(?!a)"}})s",
+                      {R"(["a","a"])", "[1]"}, lenient) == "TF");
+  BOOST_REQUIRE(warnings.size() == 2);
+  BOOST_TEST(warnings[1] == "#/uniqueItems has no effect: only for items of at most 64 values");
+  BOOST_TEST(warnings[0] == "#/items/pattern has no effect: position 1: look-ahead is not supported");
+}
+
+BOOST_AUTO_TEST_CASE(strict_mode_closes_what_declares) {
+  BOOST_TEST(verdicts(R"({"type":"object","properties":{"a":true}})", {R"({"a":{"x":1}})", R"({"b":1})"}, {}) == "TF");
+  BOOST_TEST(verdicts(R"({"type":"object","properties":{"a":true},"additionalProperties":true})", {R"({"b":1})"}, {}) ==
+             "T");
+  BOOST_TEST(verdicts(R"({"type":"object"})", {R"({"b":1})"}, {}) == "T");
+  BOOST_TEST(verdicts(R"({"allOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})",
+                      {R"({"a":1,"b":1})", R"({"c":1})", "1"}, {}) == "TFF");
+  BOOST_TEST(verdicts(R"({"prefixItems":[true]})", {"[1]", "[1,2]", "1"}, {}) == "TFF");
+  BOOST_TEST(verdicts(R"({"type":"array"})", {"[1,2]"}, {}) == "T");
+}
+
+BOOST_AUTO_TEST_CASE(layout_follows_the_options) {
+  constexpr std::string_view schema =
+      R"({"type":"object","properties":{"a":{"type":"array"},"b":{}},"required":["a"]})";
+  BOOST_TEST(verdicts(schema, {R"({"a":[]})", "{ \"a\"\n:\t[ ] , \"b\" : 1 }", " {\"a\":[]}", "{\"a\":[]} "}) ==
+             "TTFF");
+  json_schema_options bounded = open_mode;
+  bounded.max_whitespace = 2;
+  BOOST_TEST(verdicts(schema, {"{  \"a\":[]}", "{   \"a\":[]}"}, bounded) == "TF");
+  json_schema_options compact = open_mode;
+  compact.any_whitespace = false;
+  BOOST_TEST(verdicts(schema, {R"({"a": [1, 2], "b": {}})", R"({"a":[]})", R"({"a": [1,2]})", R"({"a": [ ]})"},
+                      compact) == "TFFF");
+  json_schema_options indented = open_mode;
+  indented.indent = 2;
+  BOOST_TEST(verdicts(schema,
+                      {"{\n  \"a\": [\n    1,\n    []\n  ],\n  \"b\": {}\n}", "{\"a\": []}", "{\n \"a\": []\n}"},
+                      indented) == "TFF");
+  json_schema_options unordered = open_mode;
+  unordered.any_order = true;
+  BOOST_TEST(verdicts(schema, {R"({"b":1,"a":[]})", R"({"b":1})", R"({"b":1,"a":[],"b":1})", R"({"x":1,"b":1,"a":[]})"},
+                      unordered) == "TFFT");
+}
+
+BOOST_AUTO_TEST_CASE(hostile_schemas_are_answered) {
+  const auto nested = [](int depth, const std::string& before, const std::string& inner, const std::string& after) {
+    std::string s;
+    for (int i = 0; i < depth; ++i)
+      s += before;
+    s += inner;
+    for (int i = 0; i < depth; ++i)
+      s += after;
+    return s;
+  };
+  const auto answered = [](const std::string& schema) {
+    const std::string outcome = refusal(schema, {});
+    BOOST_TEST_MESSAGE(schema.substr(0, 60) << "...: " << outcome.substr(0, 150));
+    return outcome.substr(0, outcome.find(':'));
+  };
+  BOOST_TEST(answered(nested(300, R"({"not":)", "{}", "}")) == "so_too_complex");
+  BOOST_TEST(answered(std::string(5 << 20, '[')) == "so_too_complex");
+  BOOST_TEST(answered(std::string(100'000, '[')) == "so_too_complex");
+  answered(nested(10, R"({"oneOf":[{"type":"object","required":["x"]},{"minimum":3},)", "{}", "]}"));
+  answered(nested(8, R"({"oneOf":[{"type":"object","properties":{"a":)", R"({"type":"string"})",
+                  "}},{\"type\":\"array\"}]}"));
+  std::string chain = R"({"$ref":"#/$defs/0","$defs":{)";
+  for (int i = 0; i < 20'000; ++i)
+    chain += "\"" + std::to_string(i) + R"(":{"$ref":"#/$defs/)" + std::to_string(i + 1) + "\"},";
+  BOOST_TEST(answered(chain + R"("20000":{}}})") == "so_too_complex");
+  std::string values = R"({"enum":[)";
+  for (int i = 0; i < 100'000; ++i)
+    values += "\"value " + std::to_string(i * 7919) + "\",";
+  answered(values + "0]}");
+  answered(R"({"type":"string","pattern":"^(a|b)*a(a|b){20}$"})");
+  answered(R"({"type":"string","pattern":"^(a{1,1000}){1,1000}$"})");
+  answered(R"({"minimum":1e999999999})");
+  answered(R"({"const":1e999999999,"multipleOf":3e-999999999})");
+  BOOST_TEST(answered(R"({"minItems":1e18,"type":"array"})") == "compiled");
+  BOOST_TEST(answered(R"({"minLength":100000,"type":"string"})") == "compiled");
+  BOOST_TEST(answered(R"({"minProperties":1e9,"type":"object"})") == "so_too_complex");
+  std::string keys = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 3000; ++i)
+    keys += (i ? ",\"key" : "\"key") + std::to_string(i) + "\":{\"type\":\"integer\"}";
+  BOOST_TEST(answered(keys + "}}") == "compiled");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
