@@ -374,15 +374,20 @@ char_dfa char_dfa::of(const char_nfa& nfa, std::uint32_t accept) {
   char_dfa out;
   std::vector<subset> targets(classes);
   std::vector<std::uint32_t> number(classes);
+  constexpr std::size_t most_work = 10'000'000; // edges followed: a fraction of a second
+  std::size_t work = 0;
   for (std::size_t i = 0; i < states.size(); ++i) {
     const subset from = states[i];
     out.begin_state(accepting(from, i == 0));
     for (subset& t : targets)
       t.clear();
     for (const std::uint32_t n : from)
-      for (const char_nfa::char_edge& e : nfa.nodes_[n].chars)
+      for (const char_nfa::char_edge& e : nfa.nodes_[n].chars) {
         for (const std::uint32_t c : classes_of_set[e.set])
           targets[c].push_back(e.to);
+        if ((work += classes_of_set[e.set].size()) > most_work)
+          throw automaton_too_large("takes too many steps to be made deterministic");
+      }
     for (std::size_t c = 0; c < classes; ++c) {
       if (targets[c].empty())
         continue;
