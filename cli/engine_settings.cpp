@@ -288,6 +288,14 @@ std::string default_model_folder() {
   return place;
 }
 
+std::string default_tokenizer_file() {
+  const environment_map environment = process_environment();
+  for (const char* name : {"DEEPINFER_HF_MODEL_DIR", "TROUPE_MODEL"})
+    if (const auto found = environment.find(name); found != environment.end() && !found->second.empty())
+      return found->second + "/tokenizer.json";
+  return default_model_folder() + "/tokenizer.json";
+}
+
 std::string released_config_folder() {
   const auto [place, found] = shipped_folder("v41-flash");
   if (!found)

@@ -43,6 +43,8 @@ engine_options resolve_engine_options(const engine_flags& flags, const environme
 // Folder of the model that is used when nothing names one, and of the released configuration of V4.1-Flash: beside the
 // binary or in the source tree.
 std::string default_model_folder();
+// tokenizer.json of the model that the environment names, or of the embedded one.
+std::string default_tokenizer_file();
 std::string released_config_folder();
 
 } // namespace troupe

@@ -15,6 +15,7 @@ struct verb_runner {
   int operator()(const troupe::score_options& o) const { return troupe::run_score(o); }
   int operator()(const troupe::baseline_options& o) const { return troupe::run_baseline(o); }
   int operator()(const troupe::tokenize_options& o) const { return troupe::run_tokenize(o); }
+  int operator()(const troupe::grammar_check_options& o) const { return troupe::run_grammar_check(o); }
   int operator()(const troupe::bench_options& o) const { return troupe::run_bench(o); }
   int operator()(const troupe::make_model_options& o) const { return troupe::run_make_model(o); }
   int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }

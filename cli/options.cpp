@@ -323,6 +323,20 @@ command_line parse_command_line(int argc, char** argv) {
   tokenize_verb->add_option("IN", tokenize.input, "input lines (default -: standard input)");
   tokenize_verb->add_option("OUT", tokenize.output, "output lines (default -: standard output)");
 
+  grammar_check_options grammar_check;
+  CLI::App* grammar_verb = app.add_subcommand("grammar", "Constraints of structured output.")->require_subcommand(1);
+  CLI::App* grammar_check_verb = grammar_verb->add_subcommand(
+      "check", "What constraints say about texts, JSON line by JSON line:\n"
+               "{id, kind: json_schema | regex | ebnf, source, cases: [{text}]} ->\n"
+               "{id, refused, compile_us, mask_us_p50, mask_us_max, cases: [{verdict: accept | reject}]}");
+  grammar_check_verb
+      ->add_option("--tokenizer", grammar_check.tokenizer_file, "tokenizer.json to use (default: the embedded model's)")
+      ->type_name("FILE");
+  grammar_check_verb->add_flag("--strict", grammar_check.strict,
+                               "JSON schemas: members that are not declared are forbidden where any are");
+  grammar_check_verb->add_option("IN", grammar_check.input, "constraints and texts (default -: standard input)");
+  grammar_check_verb->add_option("OUT", grammar_check.output, "verdicts (default -: standard output)");
+
   bench_options bench;
   CLI::App* bench_verb =
       app.add_subcommand("bench", "Measure: " + bench_names() + ". One JSON line for each case on standard output.");
@@ -342,8 +356,8 @@ command_line parse_command_line(int argc, char** argv) {
   add_metrics_option(*batch_verb, batch.engine);
   add_metrics_option(*score_verb, score.engine);
   add_metrics_option(*baseline_verb, baseline.engine);
-  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb, bench_verb,
-                         make_model_verb, check_model_verb})
+  for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb,
+                         grammar_check_verb, bench_verb, make_model_verb, check_model_verb})
     add_log_options(*verb, line.log);
 
   if (argc <= 1) {
@@ -370,6 +384,8 @@ command_line parse_command_line(int argc, char** argv) {
     line.verb = std::move(baseline);
   else if (tokenize_verb->parsed())
     line.verb = std::move(tokenize);
+  else if (grammar_check_verb->parsed())
+    line.verb = std::move(grammar_check);
   else if (bench_verb->parsed())
     line.verb = std::move(bench);
   else if (make_model_verb->parsed())

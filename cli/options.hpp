@@ -59,6 +59,11 @@ struct tokenize_options {
   bool decode = false;
 };
 
+struct grammar_check_options {
+  std::string tokenizer_file, input = "-", output = "-";
+  bool strict = false;
+};
+
 struct bench_options {
   engine_flags engine;
   std::string name, json_file;
@@ -86,7 +91,7 @@ struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
-               tokenize_options, bench_options, make_model_options, check_model_options>
+               tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options>
       verb;
 };
 

@@ -1,28 +1,17 @@
 // troupe tokenize: JSON lines of text to JSON lines of token ids, and back.
 #include "cli/engine_settings.hpp"
-#include "cli/line_io.hpp"
-#include "cli/log.hpp"
+#include "cli/json_lines.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/tokenizer/streaming.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <poll.h>
-#include <spdlog/spdlog.h>
 
 namespace troupe {
 
 namespace {
 
 using json = nlohmann::ordered_json;
-
-std::string default_tokenizer_file() {
-  const environment_map environment = process_environment();
-  for (const char* name : {"DEEPINFER_HF_MODEL_DIR", "TROUPE_MODEL"})
-    if (const auto found = environment.find(name); found != environment.end() && !found->second.empty())
-      return found->second + "/tokenizer.json";
-  return default_model_folder() + "/tokenizer.json";
-}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9')
@@ -94,71 +83,14 @@ result<json> decode_line(const tokenizer& t, const json& in) {
               {"pending", decoder.pending()}};
 }
 
-json failed_line(const json& id, std::int64_t number, const error& e) {
-  json out{{"id", id}};
-  if (id.is_null())
-    out["line"] = number;
-  out["error"] = {{"code", e.code}, {"message", e.message}};
-  return out;
-}
-
-json answer(const tokenizer& t, bool decode, const std::string& line, std::int64_t number, bool& ok) {
-  ok = false;
-  json in;
-  try {
-    in = json::parse(line);
-  } catch (const json::exception& e) {
-    return failed_line(nullptr, number, {"bad_json", "line " + std::to_string(number) + " is not JSON: " + e.what()});
-  }
-  if (!in.is_object())
-    return failed_line(nullptr, number, {"bad_json", "line " + std::to_string(number) + " is not a JSON object"});
-  const json id = in.contains("id") ? in["id"] : json(nullptr);
-  const result<json> fields = decode ? decode_line(t, in) : encode_line(t, in);
-  if (!fields)
-    return failed_line(id, number, fields.failure());
-  ok = true;
-  json out{{"id", id}};
-  out.update(*fields);
-  return out;
-}
-
 } // namespace
 
 int run_tokenize(const tokenize_options& options) {
   const tokenizer t =
       tokenizer::load(options.tokenizer_file.empty() ? default_tokenizer_file() : options.tokenizer_file);
-  line_reader in(open_input(options.input));
-  line_writer out(open_output_anew(options.output, in.file()));
-  int exit_code = exit_ok;
-  std::string line;
-  while (true) {
-    bool ok = false;
-    json answered;
-    switch (in.next(line)) {
-    case line_reader::state::waiting: {
-      pollfd p{in.fd(), POLLIN, 0};
-      ::poll(&p, 1, -1);
-      continue;
-    }
-    case line_reader::state::line:
-      if (line.find_first_not_of(" \t\r") == std::string::npos)
-        continue;
-      answered = answer(t, options.decode, line, in.line_number(), ok);
-      break;
-    case line_reader::state::too_long:
-      answered = failed_line(nullptr, in.line_number(), {"line_too_long", "the line is longer than 64 MiB"});
-      break;
-    case line_reader::state::failed:
-      spdlog::error("{}", in.failure());
-      return exit_request_failed;
-    case line_reader::state::end:
-      return succeeded(out.finish()) ? exit_code : exit_request_failed;
-    }
-    if (!ok)
-      exit_code = exit_request_failed;
-    if (!succeeded(out.write_line(answered.dump(-1, ' ', false, json::error_handler_t::replace))))
-      return exit_request_failed;
-  }
+  return answer_json_lines(options.input, options.output, [&](const json& line) {
+    return options.decode ? decode_line(t, line) : encode_line(t, line);
+  });
 }
 
 } // namespace troupe

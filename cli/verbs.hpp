@@ -14,6 +14,7 @@ int run_batch(const batch_options& options);
 int run_score(const score_options& options);
 int run_baseline(const baseline_options& options);
 int run_tokenize(const tokenize_options& options);
+int run_grammar_check(const grammar_check_options& options);
 int run_bench(const bench_options& options);
 int run_make_model(const make_model_options& options);
 int run_check_model(const check_model_options& options);

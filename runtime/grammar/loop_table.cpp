@@ -3,8 +3,9 @@
 
 namespace troupe {
 
-loop_table::loop_table(const token_trie& trie, const byte_dfa& round, std::size_t words)
-    : words_(words), inside_(words) {
+loop_table::loop_table(const token_trie& trie, const byte_dfa& round, std::size_t words,
+                       std::optional<std::uint32_t> below)
+    : words_(words), by_rounds_(1) {
   // next state by byte, -1 for none
   std::vector<std::array<std::int16_t, 256>> next(round.states.size());
   for (std::size_t s = 0; s < next.size(); ++s) {
@@ -22,8 +23,9 @@ loop_table::loop_table(const token_trie& trie, const byte_dfa& round, std::size_
   at[0] = {0, 0, 0};
   std::string rest_text;
   std::vector<std::pair<std::size_t, std::size_t>> rest_of; // into rest_text, by index of late_
-  for (std::uint32_t node = 0; node < trie.size();) {
-    const std::uint32_t depth = trie.depth(node);
+  const std::uint32_t above = below ? trie.depth(*below) : 0, end_of_all = below ? trie.end(*below) : trie.size();
+  for (std::uint32_t node = below ? *below + 1 : 0; node < end_of_all;) {
+    const std::uint32_t depth = trie.depth(node) - above;
     const place& before = at[depth - 1];
     path[depth - 1] = static_cast<char>(trie.byte(node));
     const std::int16_t state = next[static_cast<std::size_t>(before.state)][trie.byte(node)];
@@ -34,8 +36,9 @@ loop_table::loop_table(const token_trie& trie, const byte_dfa& round, std::size_
         now = {0, before.rounds + 1, depth};
       const std::uint32_t begun = now.rounds + (now.state == 0 ? 0 : 1);
       for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i) {
-        set_bit(inside_.data(), trie.ids()[i]);
-        by_rounds_.emplace_back(begun, trie.ids()[i]);
+        if (begun >= by_rounds_.size())
+          by_rounds_.resize(begun + 1);
+        by_rounds_[begun].push_back(trie.ids()[i]);
       }
       ++node;
       continue;
@@ -49,21 +52,28 @@ loop_table::loop_table(const token_trie& trie, const byte_dfa& round, std::size_
     const place left = before;
     const std::uint32_t end = trie.end(node);
     for (; node < end; ++node) {
-      path[trie.depth(node) - 1] = static_cast<char>(trie.byte(node));
+      const std::uint32_t length = trie.depth(node) - above;
+      path[length - 1] = static_cast<char>(trie.byte(node));
       for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i) {
-        rest_of.emplace_back(rest_text.size(), trie.depth(node) - left.boundary);
-        rest_text.append(path, left.boundary, trie.depth(node) - left.boundary);
+        rest_of.emplace_back(rest_text.size(), length - left.boundary);
+        rest_text.append(path, left.boundary, length - left.boundary);
         late_.push_back({trie.ids()[i], left.rounds});
       }
     }
   }
-  std::sort(by_rounds_.begin(), by_rounds_.end());
+  std::vector<std::uint32_t> row(words);
+  for (std::size_t rounds = 0; rounds < by_rounds_.size(); ++rounds) {
+    for (const std::int32_t id : by_rounds_[rounds])
+      set_bit(row.data(), id);
+    if (rounds <= short_rounds || rounds + 1 == by_rounds_.size())
+      rows_.push_back(row);
+  }
   std::vector<token_trie::entry> entries(late_.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
     entries[i] = {std::string_view(rest_text).substr(rest_of[i].first, rest_of[i].second),
                   static_cast<std::int32_t>(i)};
   rests_ = token_trie(std::move(entries));
-  bounded_ = std::vector<std::atomic<const std::uint32_t*>>(by_rounds_.empty() ? 1 : by_rounds_.back().first + 1);
+  bounded_ = std::vector<std::atomic<const std::uint32_t*>>(by_rounds_.size());
 }
 
 loop_table::~loop_table() {
@@ -72,17 +82,18 @@ loop_table::~loop_table() {
 }
 
 const std::uint32_t* loop_table::inside(std::uint64_t rounds) const {
-  if (rounds >= bounded_.size() - 1)
-    return inside_.data();
+  if (rounds >= by_rounds_.size() - 1)
+    return rows_.back().data();
+  if (rounds <= short_rounds)
+    return rows_[static_cast<std::size_t>(rounds)].data();
   std::atomic<const std::uint32_t*>& slot = bounded_[static_cast<std::size_t>(rounds)];
   if (const std::uint32_t* row = slot.load(std::memory_order_acquire))
     return row;
   auto row = std::make_unique<std::uint32_t[]>(words_);
-  for (const auto& [begun, id] : by_rounds_) {
-    if (begun > rounds)
-      break;
-    set_bit(row.get(), id);
-  }
+  std::copy(rows_[short_rounds].begin(), rows_[short_rounds].end(), row.get());
+  for (std::size_t more = short_rounds + 1; more <= rounds; ++more)
+    for (const std::int32_t id : by_rounds_[more])
+      set_bit(row.get(), id);
   const std::uint32_t* expected = nullptr;
   if (slot.compare_exchange_strong(expected, row.get(), std::memory_order_acq_rel))
     return row.release();
@@ -90,7 +101,9 @@ const std::uint32_t* loop_table::inside(std::uint64_t rounds) const {
 }
 
 std::size_t loop_table::bytes() const {
-  std::size_t sum = inside_.size() * 4 + by_rounds_.size() * 8 + late_.size() * 8 + rests_.bytes();
+  std::size_t sum = rows_.size() * words_ * 4 + late_.size() * sizeof(late_exit) + rests_.bytes();
+  for (const auto& list : by_rounds_)
+    sum += list.size() * 4;
   for (const early_exit& e : early_)
     sum += sizeof(e) + e.before.size();
   for (const auto& row : bounded_)

@@ -3,10 +3,10 @@
 // (structured_output.md §8.3).
 #pragma once
 #include "runtime/grammar/token_vocabulary.hpp"
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,15 +14,14 @@ namespace troupe {
 
 class loop_table {
 public:
-  // `words`: of a mask row.
-  loop_table(const token_trie& trie, const byte_dfa& round, std::size_t words);
+  // `words`: of a mask row. `below`: a node of the trie; the table is then about the tokens of its subtree and what
+  // they read behind that node.
+  loop_table(const token_trie& trie, const byte_dfa& round, std::size_t words, std::optional<std::uint32_t> below = {});
   ~loop_table();
   loop_table(const loop_table&) = delete;
   loop_table& operator=(const loop_table&) = delete;
 
-  // Tokens that can be read inside the loop: whole rounds, the last one perhaps begun only.
-  const std::uint32_t* inside() const { return inside_.data(); }
-  // Those of them that begin at most `rounds` rounds.
+  // Tokens that can be read inside the loop: whole rounds, the last one perhaps begun only; at most `rounds` of them.
   const std::uint32_t* inside(std::uint64_t rounds) const;
 
   // Tokens that leave the loop before their first round is complete: walk `node` of the token trie, after the bytes
@@ -43,13 +42,16 @@ public:
   std::size_t bytes() const;
 
 private:
+  // Rows for so many rounds are made at once; nearly all tokens are shorter than more.
+  static constexpr std::size_t short_rounds = 16;
+
   std::size_t words_;
-  std::vector<std::uint32_t> inside_;
-  std::vector<std::pair<std::uint32_t, std::int32_t>> by_rounds_; // (rounds begun, id) of the tokens inside, sorted
+  std::vector<std::vector<std::uint32_t>> rows_;     // by number of rounds, up to short_rounds, then one for any number
+  std::vector<std::vector<std::int32_t>> by_rounds_; // tokens inside, by rounds begun
   std::vector<early_exit> early_;
   std::vector<late_exit> late_;
   token_trie rests_;
-  // Rows by number of rounds, made when first asked for.
+  // Rows for numbers between, made when first asked for.
   mutable std::vector<std::atomic<const std::uint32_t*>> bounded_;
 };
 

@@ -9,8 +9,10 @@ namespace {
 
 using edge_kind = rule_network::edge_kind;
 
-constexpr std::size_t cheap_walk = 48;     // nodes; masks made with fewer are not kept
-constexpr std::uint32_t listed_ids = 1024; // kept as a list up to so many
+constexpr std::size_t cheap_walk = 48;          // nodes; masks made with fewer are not kept
+constexpr std::uint32_t listed_ids = 1024;      // kept as a list up to so many
+constexpr std::size_t most_loop_items = 8;      // of a frontier that is looked at as a loop
+constexpr std::uint32_t large_subtree = 16'384; // nodes; worth a table of its own where what follows is a loop
 
 } // namespace
 
@@ -19,14 +21,22 @@ mask_maker::mask_maker(std::shared_ptr<const rule_network> network, std::shared_
     : vocabulary_(std::move(vocabulary)), store_(network, max_items, max_bytes), tables_(network->round_dfas.size()),
       known_tables_(network->round_dfas.size()) {}
 
-const loop_table* mask_maker::table(std::int32_t index) {
+const loop_table& mask_maker::table(std::int32_t index) {
   const auto i = static_cast<std::size_t>(index);
   if (const loop_table* known = known_tables_[i].load(std::memory_order_acquire))
-    return known;
+    return *known;
   const std::lock_guard hold(tables_lock_);
   tables_[i] = vocabulary_->table_of(store_.network().round_dfas[i]);
   known_tables_[i].store(tables_[i].get(), std::memory_order_release);
-  return tables_[i].get();
+  return *tables_[i];
+}
+
+const loop_table& mask_maker::table_below(std::int32_t index, std::uint32_t node) {
+  const std::lock_guard hold(tables_lock_);
+  std::shared_ptr<const loop_table>& known = tables_below_[{index, node}];
+  if (!known)
+    known = vocabulary_->table_of(store_.network().round_dfas[static_cast<std::size_t>(index)], node);
+  return *known;
 }
 
 void mask_maker::fill(frontier f, std::uint32_t* row) {
@@ -44,8 +54,9 @@ void mask_maker::fill(frontier f, std::uint32_t* row) {
   std::size_t work = 0;
   const std::uint32_t* base = nullptr;
   if (const auto loop = loop_at(f)) {
-    base = loop->table->inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
-    work = fill_loop(*loop, f, row);
+    base = table(loop->table).inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+    std::memcpy(row, base, row_bytes);
+    work = add_loop(*loop, table(loop->table), f, row);
   } else if (const frontier usual = usual_target(f); usual != dead_frontier) {
     fill(usual, row);
     clear_bit(row, vocabulary_->end_token());
@@ -84,15 +95,30 @@ void mask_maker::keep(frontier f, const std::uint32_t* base, const std::uint32_t
 
 std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
   const auto items = store_.items(f);
-  if (items.size() != 1 || items[0].state == frontier_store::text_end)
+  if (items.size() > most_loop_items)
     return std::nullopt;
   const rule_network& net = store_.network();
-  for (const rule_network::edge& e : net.edges_of(items[0].state)) {
-    if (e.kind == edge_kind::loop && net.loops[e.what].table >= 0)
-      return counted_loop_at(items[0], e, f);
-    if (e.kind == edge_kind::call && e.to == items[0].state && net.rules[e.what].table >= 0 &&
-        returns_to(f, net.round_dfas[static_cast<std::size_t>(net.rules[e.what].table)]))
-      return loop_place{table(net.rules[e.what].table), 0, 0, unbounded, f};
+  std::int32_t tried = -1;
+  for (const frontier_store::item& i : items) {
+    if (i.state == frontier_store::text_end)
+      continue;
+    for (const rule_network::edge& e : net.edges_of(i.state)) {
+      std::int32_t code = -1;
+      if (e.kind == edge_kind::loop) {
+        const rule_network::loop& l = net.loops[e.what];
+        if (l.table >= 0 && items.size() == 1)
+          if (const auto place = counted_loop_at(i, e, f))
+            return place;
+        code = l.max == unbounded && i.low >= l.min ? l.table : -1;
+      } else if (e.kind == edge_kind::call && e.to == i.state) {
+        code = net.rules[e.what].table;
+      }
+      if (code < 0 || code == tried)
+        continue;
+      if (returns_to(f, net.round_dfas[static_cast<std::size_t>(code)]))
+        return loop_place{code, 0, 0, unbounded, f};
+      tried = code;
+    }
   }
   return std::nullopt;
 }
@@ -115,7 +141,7 @@ std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier
           if (rounds[byte])
             return std::nullopt;
   }
-  return loop_place{table(l.table), here.low, l.min, l.max, store_.make({e.to, here.then, 0, 0})};
+  return loop_place{l.table, here.low, l.min, l.max, store_.make({e.to, here.then, 0, 0})};
 }
 
 // Whether every word of the code leads from f back to f.
@@ -162,10 +188,9 @@ frontier mask_maker::usual_target(frontier f) {
   return best != dead_frontier && best != f && votes > 0 && loop_at(best) ? best : dead_frontier;
 }
 
-std::size_t mask_maker::fill_loop(const loop_place& loop, frontier f, std::uint32_t* row) {
-  const loop_table& table = *loop.table;
+// Sets the bits of the tokens that leave the loop; those that stay inside are the table's row.
+std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row) {
   const std::uint64_t room = loop.max == unbounded ? unbounded : loop.max - loop.done;
-  std::memcpy(row, table.inside(room), vocabulary_->words() * 4);
   std::size_t work = 0;
   for (const loop_table::early_exit& e : table.early_exits()) {
     const frontier from = store_.read(f, e.before);
@@ -215,6 +240,16 @@ std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t en
     }
     for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
       set_bit(row, trie.ids()[i]);
+    if (trie.end(node) - node > large_subtree) // the tokens that begin with a blank, above all
+      if (const auto loop = loop_at(to)) {
+        const loop_table& below = table_below(loop->table, node);
+        const std::uint32_t* inside = below.inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+        for (std::size_t w = 0; w < vocabulary_->words(); ++w)
+          row[w] |= inside[w];
+        work += add_loop(*loop, below, to, row);
+        node = trie.end(node);
+        continue;
+      }
     if (trie.end(node) > node + 1)
       next[depth] = store_.expand(to).next;
     ++node;

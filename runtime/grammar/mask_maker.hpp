@@ -26,7 +26,7 @@ public:
 private:
   // A frontier that reads words of one prefix code over and over.
   struct loop_place {
-    const loop_table* table;
+    std::int32_t table;                               // index of the network's round_dfas
     std::uint64_t done = 0, min = 0, max = unbounded; // rounds
     frontier exit;                                    // what a token reads that leaves the loop behind whole rounds
   };
@@ -39,10 +39,11 @@ private:
   std::optional<loop_place> loop_at(frontier f);
   std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e, frontier f);
   bool returns_to(frontier f, const byte_dfa& round);
-  const loop_table* table(std::int32_t index);
+  const loop_table& table(std::int32_t index);
+  const loop_table& table_below(std::int32_t index, std::uint32_t node);
   frontier usual_target(frontier f);
 
-  std::size_t fill_loop(const loop_place& loop, frontier f, std::uint32_t* row);
+  std::size_t add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row);
   std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row);
   std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row);
   void add_special_bits(frontier f, std::uint32_t* row);
@@ -52,6 +53,7 @@ private:
   frontier_store store_;
   std::vector<std::shared_ptr<const loop_table>> tables_; // by index of the network's round_dfas
   std::vector<std::atomic<const loop_table*>> known_tables_;
+  std::map<std::pair<std::int32_t, std::uint32_t>, std::shared_ptr<const loop_table>> tables_below_;
   std::mutex tables_lock_;
 };
 

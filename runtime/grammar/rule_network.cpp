@@ -84,15 +84,39 @@ private:
       return found->second;
     if (!builder_.defined(r))
       fail_compile("so_syntax", "rule \"" + builder_.name_of(r) + "\" is used but not defined; define it");
-    // finite rules, such as the characters of JSON strings, are followed by one state at a time where they are small
-    std::int32_t dfa = -1;
-    if (std::optional<byte_dfa> made = finite_dfa(builder_, builder_.body_of(r), round_states, budget_)) {
-      dfa = static_cast<std::int32_t>(dfas_.size());
-      dfas_.push_back(std::move(*made));
-    }
-    const std::uint32_t index = new_rule(builder_.name_of(r), builder_.body_of(r), dfa);
+    const std::uint32_t index = new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)));
     rule_index_.emplace(r.index, index);
     return index;
+  }
+
+  // Whether a word of e can begin with many different bytes. What is behind a part that can be empty does not count.
+  bool is_wide(grammar_expr e) const {
+    byte_set first;
+    add_first_bytes(e, first, 0);
+    return first.count() >= wide_bytes;
+  }
+  void add_first_bytes(grammar_expr e, byte_set& to, int depth) const {
+    const grammar_builder::node& n = builder_.at(e);
+    if (n.what == kind::bytes)
+      to |= builder_.set(n);
+    else if (n.what == kind::sequence || n.what == kind::repeat)
+      add_first_bytes(n.what == kind::repeat ? grammar_expr{n.first} : builder_.children(n)[0], to, depth);
+    else if (n.what == kind::alternatives)
+      for (const grammar_expr part : builder_.children(n))
+        add_first_bytes(part, to, depth);
+    else if (n.what == kind::call && depth < 8 && builder_.defined({n.first}))
+      add_first_bytes(builder_.body_of({n.first}), to, depth + 1);
+  }
+
+  // The deterministic form of what begins with many bytes: only that is worth a table. -1: none.
+  std::int32_t wide_dfa(grammar_expr e) {
+    if (builder_.at(e).size > round_states || !is_wide(e))
+      return -1;
+    std::optional<byte_dfa> made = finite_dfa(builder_, e, round_states, budget_);
+    if (!made)
+      return -1;
+    dfas_.push_back(std::move(*made));
+    return static_cast<std::int32_t>(dfas_.size() - 1);
   }
 
   // Rules of a few states are copied; but not those that make wide loops, whose masks go by rule.
@@ -100,12 +124,7 @@ private:
     const grammar_builder::node& body = builder_.at(builder_.body_of(r));
     if (!body.finite || body.size > inlined_size)
       return false;
-    const auto [found, fresh] = inlined_.try_emplace(r.index, false);
-    if (fresh) {
-      const auto dfa = finite_dfa(builder_, builder_.body_of(r), round_states, budget_);
-      found->second = !dfa || !dfa->is_prefix_code() || dfa->first_bytes().count() < wide_bytes;
-    }
-    return found->second;
+    return !is_wide(builder_.body_of(r));
   }
 
   round round_of(grammar_expr body) {
@@ -116,12 +135,7 @@ private:
     if (n.what == kind::call) {
       made.rule = rule_of({n.first});
     } else {
-      std::int32_t dfa = -1;
-      if (std::optional<byte_dfa> small = finite_dfa(builder_, body, round_states, budget_)) {
-        dfa = static_cast<std::int32_t>(dfas_.size());
-        dfas_.push_back(std::move(*small));
-      }
-      made.rule = new_rule("round", body, dfa);
+      made.rule = new_rule("round", body, wide_dfa(body));
     }
     made.table = net_.rules[made.rule].table;
     rounds_.emplace(body.index, made);
@@ -243,8 +257,7 @@ private:
   std::size_t done_ = 0;
   std::vector<byte_dfa> dfas_;
   std::map<std::uint32_t, std::uint32_t> rule_index_; // of the builder's to those of the network
-  std::map<std::uint32_t, bool> inlined_;
-  std::map<std::uint32_t, round> rounds_; // by expression
+  std::map<std::uint32_t, round> rounds_;             // by expression
 };
 
 // Rules that can be empty, and the states at which each rule can stand without having read anything.

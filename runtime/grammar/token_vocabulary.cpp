@@ -68,7 +68,13 @@ std::shared_ptr<const token_vocabulary> token_vocabulary::of(const tokenizer& t,
   for (std::int32_t id = 0; id < t.vocab_size(); ++id)
     if (!t.is_special(id) && !(block_added && t.is_added(id)))
       texts[static_cast<std::size_t>(id)] = t.bytes(id);
-  return std::make_shared<const token_vocabulary>(texts, model_vocabulary, t.eos_id());
+  auto made = std::make_shared<const token_vocabulary>(texts, model_vocabulary, t.eos_id());
+  // nearly every constraint will ask for JSON strings
+  compile_budget budget;
+  grammar_builder builder(budget);
+  if (const auto json = finite_dfa(builder, builder.json_char(), 2'000, budget))
+    (void)made->table_of(*json);
+  return made;
 }
 
 std::string_view token_vocabulary::text(std::int32_t id) const {
@@ -78,16 +84,17 @@ std::string_view token_vocabulary::text(std::int32_t id) const {
   return {text_.data() + at, text_first_[static_cast<std::size_t>(id) + 1] - at};
 }
 
-std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& round) const {
+std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& round,
+                                                             std::optional<std::uint32_t> below) const {
   {
     const std::lock_guard hold(tables_lock_);
-    if (const auto found = tables_.find(round); found != tables_.end())
+    if (const auto found = tables_.find({round, below}); found != tables_.end())
       return found->second;
   }
   // Made outside of the lock: others need not wait, and the same table made twice does no harm.
-  auto made = std::make_shared<const loop_table>(trie_, round, words());
+  auto made = std::make_shared<const loop_table>(trie_, round, words(), below);
   const std::lock_guard hold(tables_lock_);
-  return tables_.emplace(round, std::move(made)).first->second;
+  return tables_.emplace(std::pair(round, below), std::move(made)).first->second;
 }
 
 } // namespace troupe

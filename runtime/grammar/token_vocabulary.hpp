@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -65,8 +66,9 @@ public:
   bool is_text(std::int32_t id) const { return !text(id).empty(); }
   const token_trie& trie() const { return trie_; }
 
-  // The masks of a loop over `round`, a prefix code; made when first asked for, then shared.
-  std::shared_ptr<const loop_table> table_of(const byte_dfa& round) const;
+  // The masks of a loop over `round`, a prefix code, for all tokens or for those below a node of the trie; made when
+  // first asked for, then shared.
+  std::shared_ptr<const loop_table> table_of(const byte_dfa& round, std::optional<std::uint32_t> below = {}) const;
 
 private:
   std::int32_t size_, end_token_;
@@ -74,7 +76,7 @@ private:
   std::vector<std::uint32_t> text_first_;
   token_trie trie_;
   mutable std::mutex tables_lock_;
-  mutable std::map<byte_dfa, std::shared_ptr<const loop_table>> tables_;
+  mutable std::map<std::pair<byte_dfa, std::optional<std::uint32_t>>, std::shared_ptr<const loop_table>> tables_;
 };
 
 // Bit rows of §5.3.

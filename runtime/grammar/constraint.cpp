@@ -1,0 +1,54 @@
+#include "runtime/grammar/constraint.hpp"
+#include "runtime/grammar/char_automaton.hpp"
+#include "runtime/grammar/ebnf.hpp"
+#include "runtime/grammar/regex.hpp"
+
+namespace troupe {
+
+namespace {
+
+grammar_rule read_constraint(grammar_builder& builder, const constraint& what) {
+  switch (what.kind) {
+  case constraint_kind::json:
+    return json_schema_grammar(builder, what.text, what.schema);
+  case constraint_kind::regex:
+    return builder.define("root", regex_expression(builder, what.text, {what.dot_excludes_newline}));
+  case constraint_kind::ebnf:
+    return ebnf_grammar(builder, what.text);
+  }
+  fail_compile("so_invalid_args", "schema_type: unknown kind of constraint");
+}
+
+} // namespace
+
+result<constraint_kind> constraint_kind_of(std::string_view name) {
+  if (name == "json")
+    return constraint_kind::json;
+  if (name == "regex")
+    return constraint_kind::regex;
+  if (name == "ebnf")
+    return constraint_kind::ebnf;
+  return error{"so_invalid_args",
+               "schema_type = \"" + std::string(name) + "\": unknown kind of constraint; use json, regex or ebnf"};
+}
+
+result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constraint& what,
+                                                                   std::shared_ptr<const token_vocabulary> vocabulary,
+                                                                   const compile_limits& limits,
+                                                                   const std::function<bool()>& out_of_time) {
+  if (what.text.size() > limits.text_bytes)
+    return error{"so_too_complex", "the constraint has " + std::to_string(what.text.size()) +
+                                       " bytes of text, more than " + std::to_string(limits.text_bytes)};
+  try {
+    compile_budget budget(limits, out_of_time);
+    grammar_builder builder(budget);
+    const grammar_rule root = read_constraint(builder, what);
+    return compile_grammar(builder, root, std::move(vocabulary));
+  } catch (grammar_failure& f) {
+    return std::move(f.why);
+  } catch (const automaton_too_large& e) {
+    return error{"so_too_complex", e.what()};
+  }
+}
+
+} // namespace troupe
