@@ -49,6 +49,29 @@ Report report_of(caf::scoped_actor& self, const Handle& from, const Query& query
   return report;
 }
 
+// Of the engine's own part: its place among the engines that share its verifier.
+verifier_snapshot snapshot_of(const spec_report& r, const std::vector<engine_handles>& engines, std::size_t engine) {
+  verifier_snapshot s;
+  s.tokens_per_step = r.tokens_per_step;
+  s.decisions = r.decisions;
+  s.late = r.late;
+  for (const reliability& p : r.positions)
+    s.calibration_error.push_back(p.error());
+  s.suggested_temperature = r.temperatures;
+  s.useless = r.useless;
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < engine; ++i)
+    place += engines[i].verifier == engines[engine].verifier ? 1 : 0;
+  if (place >= r.ranks.size())
+    return s;
+  const spec_rank_report& own = r.ranks[place];
+  s.slope_ms = own.slope_ms;
+  s.sampler_ms = own.sampler_ms;
+  s.kv_token_ms = own.kv_ms;
+  s.total_rows = own.total_q;
+  return s;
+}
+
 generation_result refused(const std::string& id, const error& why) {
   generation_result r;
   r.id = id;
@@ -260,8 +283,8 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
 }
 
 std::string LLM::metrics() const {
-  const started& parts = impl_->parts;
   caf::scoped_actor self{impl_->system};
+  const auto parts = report_of<started>(self, impl_->root, start{}); // a verifier may be another than at the start
   const auto front = report_of<gateway_report>(self, parts.front, gateway_query{});
   std::vector<engine_snapshot> engines(parts.engines.size());
   for (std::size_t i = 0; i < engines.size(); ++i) {
@@ -272,6 +295,7 @@ std::string LLM::metrics() const {
     e.steps = s.metrics;
     const auto kv = report_of<kv_report>(self, parts.engines[i].kv, kv_query{});
     e.kv = kv.statistics;
+    e.verifier = snapshot_of(report_of<spec_report>(self, parts.engines[i].verifier, spec_query{}), parts.engines, i);
     e.running = s.running;
     e.waiting = s.waiting;
     e.preemptions = s.preemptions;

@@ -41,7 +41,12 @@ struct engine_options {
   int snapshot_interval = 4096; // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
   // Which step comes next, in steps and prompt rows; see scheduler_limits.
   int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
-  std::string roundings = "serving"; // serving | model | off
+  std::optional<int> nextn;           // drafts of one round, 0 = no speculation; absent: the drafter's whole block
+  std::optional<bool> varlen;         // verification lengths by confidence; absent: yes
+  std::string verify = "coupled";     // coupled | rejection: how drafts are accepted
+  std::string spec_curve;             // file of the step-cost curve; empty: measured at every start
+  std::string confidence_temperature; // of the drafter's confidences: one, or nextn separated by commas; empty: 1
+  std::string roundings = "serving";  // serving | model | off
   // Rows of a prompt that the consumer layers compute: off (all) | mask | compact | exact. Empty = compact with serving
   // roundings, off with others.
   std::string yoco;

@@ -1,4 +1,5 @@
 #include "actors/model_process.hpp"
+#include "actors/speculation_options.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "runtime/model/replay.hpp"
@@ -257,6 +258,8 @@ model_process make_model_process(const engine_options& options) {
   p.source = std::make_shared<const checkpoint>(options.model);
   const model_config& c = p.source->config();
   check_options(options, c);
+  const speculation_options speculation =
+      checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0);
   p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));
   const auto token_map = compressed_vocabulary(*p.vocabulary, options.model, c.engram_compressed_vocab_size);
 
@@ -293,6 +296,10 @@ model_process make_model_process(const engine_options& options) {
   setup->limits = limits_of(options, s.runner, c);
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
                options.model + " " + options.roundings};
+  setup->limits.nextn = speculation.nextn;
+  setup->limits.varlen = speculation.varlen;
+  setup->speculation.most_rows = s.runner.max_rows;
+  setup->speculation.temperatures = speculation.temperatures;
   setup->layers = c.num_hidden_layers;
   setup->routed_experts = c.n_routed_experts;
   setup->front.vocabulary = p.vocabulary;
@@ -305,6 +312,8 @@ model_process make_model_process(const engine_options& options) {
   p.setup = setup;
   p.numerics_id = devices.front()->numerics_id();
   p.description = described(options, c, s, *devices.front());
+  if (!speculation.note.empty())
+    p.description += ", " + speculation.note;
   return p;
 }
 

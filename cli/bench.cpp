@@ -4,6 +4,7 @@
 #include "bench/grammar_bench.hpp"
 #include "bench/kernels_bench.hpp"
 #include "bench/scheduler_bench.hpp"
+#include "bench/speculation_bench.hpp"
 #include "bench/text_bench.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
@@ -31,11 +32,17 @@ void bench_operations(const bench_settings& settings) {
                 });
 }
 
-constexpr std::array benches{named_bench{"decode", bench_decode},   named_bench{"prefill", bench_prefill},
-                             named_bench{"replay", bench_replay},   named_bench{"control", bench_control},
-                             named_bench{"idle", bench_idle},       named_bench{"scheduler", bench_scheduler},
-                             named_bench{"soak", bench_soak},       named_bench{"tokenizer", bench_text},
-                             named_bench{"grammar", bench_grammar}, named_bench{"kernels", bench_operations}};
+constexpr std::array benches{named_bench{"decode", bench_decode},
+                             named_bench{"prefill", bench_prefill},
+                             named_bench{"replay", bench_replay},
+                             named_bench{"control", bench_control},
+                             named_bench{"idle", bench_idle},
+                             named_bench{"scheduler", bench_scheduler},
+                             named_bench{"soak", bench_soak},
+                             named_bench{"tokenizer", bench_text},
+                             named_bench{"grammar", bench_grammar},
+                             named_bench{"speculation", bench_speculation},
+                             named_bench{"kernels", bench_operations}};
 
 } // namespace
 

@@ -28,7 +28,11 @@ constexpr std::array table{
                   "drafted tokens per step (only 0: no speculation)"},
     engine_option{"verify", kind::text, "RULE", nullptr, "how drafts are accepted (only coupled)"},
     engine_option{"varlen", kind::toggle, "", "DEEPINFER_ENABLE_MTP_VARLEN",
-                  "verification lengths by confidence (only off)"},
+                  "verification lengths by confidence (no effect without drafted tokens)"},
+    engine_option{"spec-curve", kind::text, "FILE", nullptr,
+                  "keeps the measured times of decode steps (no effect without drafted tokens)"},
+    engine_option{"confidence-temperature", kind::text, "T[,T...]", nullptr,
+                  "divides the drafter's confidences, by position (no effect without drafted tokens)"},
     engine_option{"seed", kind::wide_number, "S", nullptr,
                   "makes the seeds of requests a function of their ids (default: drawn; batch: 0)"},
     engine_option{"yoco", kind::text, "MODE", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE",
@@ -118,24 +122,16 @@ void check_yoco_keep(const engine_options& o, const sourced_value& v) {
     refuse(v, "this has no effect while yoco is off", "choose mask or compact, or leave the option out");
 }
 
+void set_spec_curve(engine_options& o, const sourced_value& v) {
+  if (v.value.empty())
+    refuse(v, "no file is named", "name one, or leave the option out");
+  o.spec_curve = v.value;
+}
+
 void set_snapshot_interval(engine_options& o, const sourced_value& v) {
   o.snapshot_interval = number_of(v, 0, 1 << 24);
   if (o.snapshot_interval % 128 != 0)
     refuse(v, "states are kept where a cache block of 128 tokens ends", "give a multiple of 128");
-}
-
-// Options that this version has for one value only. Their other values would change speed or bytes, so they are refused
-// by name instead of being ignored.
-void check_fixed(const std::string& name, const sourced_value& v) {
-  if (name == "nextn" && number_of(v, 0, 1024) != 0)
-    refuse(v, "every verification plan has length 0 in this version, so only 0 drafted tokens are supported",
-           "use 0, or leave the option out");
-  if (name == "verify" && v.value != "coupled")
-    refuse(v, "only coupled is supported: drafts are accepted by comparing tokens, never by chance",
-           "use coupled, or leave the option out");
-  if (name == "varlen" && truth_of(v))
-    refuse(v, "this has no effect without speculation, and this version runs with 0 drafted tokens",
-           "leave the option out");
 }
 
 void apply(engine_options& o, const std::string& name, const sourced_value& v) {
@@ -185,8 +181,16 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     set_yoco(o, v);
   else if (name == "yoco-keep")
     o.yoco_keep = number_of(v, 1, 1 << 24);
-  else
-    check_fixed(name, v);
+  else if (name == "nextn")
+    o.nextn = number_of(v, 0, 1024);
+  else if (name == "varlen")
+    o.varlen = truth_of(v);
+  else if (name == "verify")
+    o.verify = v.value;
+  else if (name == "spec-curve")
+    set_spec_curve(o, v);
+  else if (name == "confidence-temperature")
+    o.confidence_temperature = v.value;
 }
 
 // Variables of the original engine that set no option but name a behaviour which is fixed here.

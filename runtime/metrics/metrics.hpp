@@ -64,11 +64,22 @@ struct engine_metrics {
   void take_step(bool prefill, std::int64_t rows, double run_seconds);
 };
 
+// What the verifier of an engine knows (spec_report).
+struct verifier_snapshot {
+  double tokens_per_step = 1;
+  std::uint64_t decisions = 0, late = 0;
+  std::vector<double> calibration_error, suggested_temperature; // [longest block]
+  double slope_ms = 0, sampler_ms = 0, kv_token_ms = 0;         // of the step cost
+  std::int64_t total_rows = 0;                                  // last budget
+  bool useless = false;                                         // the drafter was never right
+};
+
 // Everything about one engine. Pools without their dummies.
 struct engine_snapshot {
   request_metrics requests;
   engine_metrics steps;
   kv_statistics kv;
+  verifier_snapshot verifier;
   std::uint64_t running = 0, waiting = 0, preemptions = 0; // sequences now, and times that one lost its cache
   std::int32_t kv_blocks = 0, state_slots = 0;
 };

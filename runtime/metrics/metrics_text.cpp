@@ -40,6 +40,14 @@ private:
 
 template <class T> using labelled = std::vector<std::pair<std::string, T>>;
 
+// Samples by position in a block of drafts, from 0.
+template <class T> labelled<T> by_position(const std::vector<T>& values) {
+  labelled<T> out;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    out.emplace_back(std::to_string(i), values[i]);
+  return out;
+}
+
 double share(std::int32_t part, std::int32_t all) {
   return all > 0 ? static_cast<double>(part) / all : 0;
 }
@@ -84,12 +92,73 @@ void write_engine_counters(writer& w) {
   w.by_label("troupe:steps_total", type::counter, "Steps by kind.", "kind", [](const s& e) {
     return counts{{"prefill", e.steps.prefill_steps}, {"decode", e.steps.decode_steps}};
   });
+}
+
+void write_speculation(writer& w) {
+  using s = engine_snapshot;
   w.each("troupe:spec_decode_num_drafts_total", type::counter, "Proposals of the drafter.",
          [](const s& e) { return e.steps.speculation.drafts; });
   w.each("troupe:spec_decode_num_draft_tokens_total", type::counter, "Drafted tokens that were verified.",
          [](const s& e) { return e.steps.speculation.draft_tokens; });
   w.each("troupe:spec_decode_num_accepted_tokens_total", type::counter, "Drafted tokens that were accepted.",
          [](const s& e) { return e.steps.speculation.accepted_tokens; });
+  w.by_label("troupe:spec_decode_num_accepted_tokens_per_pos_total", type::counter,
+             "Drafted tokens that were accepted, by position in their block.", "position",
+             [](const s& e) { return by_position(e.steps.speculation.accepted_at); });
+  w.by_label("troupe:spec_decode_num_draft_tokens_per_pos_total", type::counter,
+             "Drafted tokens that were verified, by position in their block.", "position",
+             [](const s& e) { return by_position(e.steps.speculation.verified_at); });
+  w.each("troupe:spec_decode_verified_drafts", type::histogram, "Drafts that a sequence verified in a decode step.",
+         [](const s& e) { return e.steps.speculation.verified_drafts; });
+  w.each("troupe:spec_decode_confidences_not_finite_total", type::counter,
+         "Confidences of the drafter that were no finite numbers.",
+         [](const s& e) { return e.steps.speculation.not_finite; });
+  w.by_label(
+      "troupe:spec_decode_tokens_total", type::counter, "Tokens of planned decode steps: foretold, and what came.",
+      "kind", [](const s& e) {
+        const draft_counters& d = e.steps.speculation;
+        return labelled<double>{{"expected", d.expected_tokens}, {"emitted", static_cast<double>(d.emitted_tokens)}};
+      });
+  w.by_label("troupe:spec_decode_step_seconds_total", type::counter,
+             "Time of planned decode steps: foretold, and what they took.", "kind", [](const s& e) {
+               const draft_counters& d = e.steps.speculation;
+               return labelled<double>{{"expected", d.expected_seconds}, {"measured", d.measured_seconds}};
+             });
+  w.by_label("troupe:decode_steps_by_size_total", type::counter,
+             "Decode steps by rows, those that fill it up included.", "rows", [](const s& e) {
+               labelled<std::uint64_t> out;
+               for (const auto& [rows, steps] : e.steps.speculation.steps_by_size)
+                 out.emplace_back(std::to_string(rows), steps);
+               return out;
+             });
+}
+
+void write_verifier(writer& w) {
+  using s = engine_snapshot;
+  w.each("troupe:spec_decode_tokens_per_step", type::gauge,
+         "Mean tokens of a sequence in a decode step that verified drafts of it.",
+         [](const s& e) { return e.verifier.tokens_per_step; });
+  w.each("troupe:spec_decode_budget_rows", type::gauge, "Rows that the verifier gave the last decode step.",
+         [](const s& e) { return static_cast<std::uint64_t>(e.verifier.total_rows); });
+  w.each("troupe:spec_decode_budgets_total", type::counter, "Budgets that the verifier decided.",
+         [](const s& e) { return e.verifier.decisions; });
+  w.each("troupe:spec_decode_late_loads_total", type::counter,
+         "Budgets that were decided before an engine had reported.", [](const s& e) { return e.verifier.late; });
+  w.by_label("troupe:spec_decode_calibration_error", type::gauge,
+             "Expected calibration error of the drafter's confidences, by position in the block.", "position",
+             [](const s& e) { return by_position(e.verifier.calibration_error); });
+  w.by_label("troupe:spec_decode_suggested_temperature", type::gauge,
+             "Temperature that would calibrate the confidences, by position in the block.", "position",
+             [](const s& e) { return by_position(e.verifier.suggested_temperature); });
+  w.by_label("troupe:spec_decode_step_cost_ms", type::gauge,
+             "What decode steps take beyond the measured curve: by row, by cached position, for sampling and drafting.",
+             "part", [](const s& e) {
+               return labelled<double>{{"row", e.verifier.slope_ms},
+                                       {"kv_token", e.verifier.kv_token_ms},
+                                       {"sampler", e.verifier.sampler_ms}};
+             });
+  w.each("troupe:spec_decode_useless", type::gauge, "1: drafts were verified and none was ever right.",
+         [](const s& e) { return static_cast<std::uint64_t>(e.verifier.useless); });
 }
 
 void write_request_counters(writer& w) {
@@ -154,6 +223,8 @@ std::string metrics_text(const std::string& model_name, std::span<const engine_s
   writer w(model_name, engines);
   write_state(w);
   write_engine_counters(w);
+  write_speculation(w);
+  write_verifier(w);
   write_request_counters(w);
   write_sizes(w);
   write_times(w);

@@ -33,9 +33,15 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
   refused(generate_with({"--yoco", "off", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
   refused(generate_with({"--yoco", "exact", "--yoco-keep", "521"}), {"--yoco-keep = 521", "no effect"});
   refused(generate_with({"--roundings", "model", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
-  refused(generate_with({"--nextn", "5"}), {"--nextn = 5", "length 0"});
-  refused(generate_with({"--verify", "rejection"}), {"--verify = rejection", "coupled"});
-  refused(generate_with({"--varlen"}), {"--varlen", "no effect"});
+  refused(generate_with({"--nextn", "5"}), {"nextn = 5", "length 0"});
+  refused(generate_with({"--nextn", "6"}), {"nextn = 6", "blocks of 5 tokens", "from 0 to 5"});
+  refused(generate_with({"--nextn", "-1"}), {"--nextn = -1"});
+  refused(generate_with({"--verify", "rejection"}), {"verify = rejection", "coupled"});
+  refused(generate_with({"--verify", "block"}), {"verify = block", "use coupled or rejection"});
+  refused(generate_with({"--varlen"}), {"varlen = true", "no effect"});
+  refused(generate_with({"--spec-curve", "curve.json"}), {"spec_curve = curve.json", "no effect"});
+  refused(generate_with({"--spec-curve", ""}), {"--spec-curve", "no file is named"});
+  refused(generate_with({"--confidence-temperature", "1.5"}), {"confidence_temperature = 1.5", "no effect"});
   refused(generate_with({"--snapshot-interval", "100"}), {"--snapshot-interval = 100", "multiple of 128"});
   refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
@@ -69,13 +75,13 @@ BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
 }
 
 BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error) {
-  refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"environment", "DEEPINFER_USE_NEXTN_DECODE = 5"});
+  refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"nextn = 5"});
   BOOST_TEST(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).exit_code == 0); // the flag wins
   refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "0"}}), {"DEEPINFER_BATCH_INVARIANT = 0"});
   for (const char* value : {"x", "true", "11", ""})
     refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", value}}), {"DEEPINFER_BATCH_INVARIANT", "only 1"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "1"}}).exit_code == 0);
-  refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"DEEPINFER_ENABLE_MTP_VARLEN"});
+  refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"varlen = true", "no effect"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
   for (const auto& [value, seen] : {std::pair("0", "one step out"), std::pair("1", "two steps out")}) {
     const auto run = generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", value}});

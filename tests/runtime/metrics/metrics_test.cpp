@@ -212,6 +212,8 @@ BOOST_AUTO_TEST_CASE(names_that_dashboards_look_for_are_there) {
                            "request_decode_time_seconds_bucket",
                            "request_params_n_bucket",
                            "request_params_max_tokens_bucket",
+                           "spec_decode_num_drafts_total",
+                           "spec_decode_num_draft_tokens_total",
                            "spec_decode_num_accepted_tokens_total"})
     BOOST_TEST(text.find("\ntroupe:" + std::string(name) + "{model_name=\"m\",engine=\"0\"") != std::string::npos,
                name);
@@ -224,6 +226,48 @@ BOOST_AUTO_TEST_CASE(names_that_dashboards_look_for_are_there) {
     else if (!line.starts_with("# HELP "))
       BOOST_TEST(line.starts_with(name));
   }
+}
+
+BOOST_AUTO_TEST_CASE(drafts_count_by_position) {
+  draft_counters c;
+  c.take_sequence(5, 3);
+  c.take_sequence(2, 2);
+  c.take_sequence(0, 0);
+  c.take_sequence(1, 0);
+  BOOST_TEST((c.drafts == 3 && c.draft_tokens == 8 && c.accepted_tokens == 5));
+  BOOST_TEST(c.verified_at == (std::vector<std::uint64_t>{3, 2, 1, 1, 1}), boost::test_tools::per_element());
+  BOOST_TEST(c.accepted_at == (std::vector<std::uint64_t>{2, 2, 1, 0, 0}), boost::test_tools::per_element());
+  BOOST_TEST(
+      (c.verified_drafts.counts[0] == 1 && c.verified_drafts.counts[1] == 1 && c.verified_drafts.counts[5] == 1));
+  c.take_step(16, 7.5, 12, 8, 15);
+  c.take_step(16, 0, 0, 4, 15); // nothing was foretold
+  c.take_step(8, 2.5, 4, 3, 5);
+  BOOST_TEST((c.steps_by_size == std::map<std::int32_t, std::uint64_t>{{8, 1}, {16, 2}}));
+  BOOST_TEST((c.expected_tokens == 10 && c.emitted_tokens == 11));
+  BOOST_TEST(c.expected_seconds == .016, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(c.measured_seconds == .02, boost::test_tools::tolerance(1e-12));
+
+  std::vector<engine_snapshot> engines(1);
+  engines[0].steps.speculation = c;
+  engines[0].verifier.calibration_error = {.25, .125};
+  const std::string text = metrics_text("m", engines);
+  BOOST_TEST(family(text, "troupe:spec_decode_num_accepted_tokens_per_pos_total") ==
+             R"(# TYPE troupe:spec_decode_num_accepted_tokens_per_pos_total counter
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="0"} 2
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="1"} 2
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="2"} 1
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="3"} 0
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="4"} 0
+)");
+  BOOST_TEST(family(text, "troupe:spec_decode_calibration_error") ==
+             R"(# TYPE troupe:spec_decode_calibration_error gauge
+troupe:spec_decode_calibration_error{model_name="m",engine="0",position="0"} 0.25
+troupe:spec_decode_calibration_error{model_name="m",engine="0",position="1"} 0.125
+)");
+  BOOST_TEST(family(text, "troupe:decode_steps_by_size_total") == R"(# TYPE troupe:decode_steps_by_size_total counter
+troupe:decode_steps_by_size_total{model_name="m",engine="0",rows="8"} 1
+troupe:decode_steps_by_size_total{model_name="m",engine="0",rows="16"} 2
+)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

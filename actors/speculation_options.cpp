@@ -1,0 +1,88 @@
+#include "actors/speculation_options.hpp"
+#include "runtime/speculation/confidences.hpp"
+#include <algorithm>
+#include <charconv>
+
+namespace troupe {
+
+namespace {
+
+// No engine computes drafts in this version.
+constexpr bool drafts_are_computed = false;
+
+constexpr double lowest_temperature = 1e-5, highest_temperature = 1e5;
+
+int checked_nextn(const engine_options& o, int block) {
+  const int most = std::min(block, most_drafts);
+  if (!o.nextn)
+    return drafts_are_computed ? most : 0;
+  const std::string given = std::to_string(*o.nextn);
+  if (*o.nextn > 0 && block == 0)
+    throw config_error("", "nextn", given, "the checkpoint has no drafter", "use 0, or leave the option out");
+  if (*o.nextn < 0 || *o.nextn > most)
+    throw config_error("", "nextn", given,
+                       "the drafter was trained for blocks of " + std::to_string(block) +
+                           " tokens (dspark_block_size); more of them are hardly ever right",
+                       "give a number from 0 to " + std::to_string(most));
+  if (*o.nextn > 0 && !drafts_are_computed)
+    throw config_error("", "nextn", given, "every verification plan has length 0 in this version",
+                       "use 0, or leave the option out");
+  return *o.nextn;
+}
+
+[[noreturn]] void refuse_without_drafts(const char* key, const std::string& value) {
+  throw config_error("", key, value, "this has no effect without speculation, and the engine drafts 0 tokens",
+                     "leave the option out, or give nextn");
+}
+
+} // namespace
+
+std::vector<double> confidence_temperatures(const std::string& text, int nextn) {
+  const auto refuse = [&](const std::string& why) {
+    throw config_error("", "confidence_temperature", text, why,
+                       "give one number, or " + std::to_string(nextn) + " separated by commas, from 1e-5 to 1e5");
+  };
+  std::vector<double> values;
+  const char *at = text.data(), *const end = at + text.size();
+  for (bool more = true; more; ++at) {
+    double v = 0;
+    const auto [rest, fault] = std::from_chars(at, end, v);
+    if (fault != std::errc() || !(v >= lowest_temperature && v <= highest_temperature))
+      refuse("this is not a list of positive numbers");
+    values.push_back(v);
+    more = rest != end && *rest == ',';
+    if (!more && rest != end)
+      refuse("this is not a list of positive numbers");
+    at = rest;
+  }
+  if (values.size() == 1)
+    values.resize(static_cast<std::size_t>(nextn), values.front());
+  if (values.size() != static_cast<std::size_t>(nextn))
+    refuse("there are " + std::to_string(values.size()) + " temperatures for " + std::to_string(nextn) + " drafts");
+  return values;
+}
+
+speculation_options checked_speculation(const engine_options& o, int block) {
+  speculation_options s;
+  s.nextn = checked_nextn(o, block);
+  s.varlen = o.varlen.value_or(true);
+  if (o.verify != "coupled" && o.verify != "rejection")
+    throw config_error("", "verify", o.verify, "there is no such rule", "use coupled or rejection");
+  s.rejection = o.verify == "rejection";
+  if (s.rejection && !drafts_are_computed)
+    throw config_error("", "verify", o.verify,
+                       "only coupled is supported: drafts are accepted by comparing tokens, never by chance",
+                       "use coupled, or leave the option out");
+  if (s.nextn == 0 && o.varlen.value_or(false))
+    refuse_without_drafts("varlen", "true");
+  if (s.nextn == 0 && !o.spec_curve.empty())
+    refuse_without_drafts("spec_curve", o.spec_curve);
+  if (s.nextn == 0 && !o.confidence_temperature.empty())
+    refuse_without_drafts("confidence_temperature", o.confidence_temperature);
+  s.temperatures = confidence_temperatures(o.confidence_temperature.empty() ? "1" : o.confidence_temperature, s.nextn);
+  if (block == 0 && !o.nextn)
+    s.note = "the checkpoint has no drafter: no speculation";
+  return s;
+}
+
+} // namespace troupe

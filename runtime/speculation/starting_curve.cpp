@@ -1,0 +1,103 @@
+#include "runtime/speculation/starting_curve.hpp"
+#include "runtime/speculation/step_cost.hpp"
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class stopwatch_of_sizes {
+public:
+  stopwatch_of_sizes(std::span<const std::int32_t> sizes, const step_timer& time_step)
+      : sizes_(sizes), time_step_(time_step) {}
+
+  // Median of three, behind one that does not count. False: it cannot be timed.
+  bool time(std::size_t at) {
+    double ms[4];
+    for (double& t : ms) {
+      t = time_step_(sizes_[at]);
+      if (!(t > 0))
+        return false;
+      spent_ += t;
+    }
+    std::sort(ms + 1, ms + 4);
+    known_[at] = ms[2];
+    return true;
+  }
+  // The size in the middle of the widest gap between two timed ones; nothing is left where it is timed itself.
+  std::size_t widest_gap() const {
+    std::size_t best = known_.begin()->first, width = 1;
+    for (auto left = known_.begin(), right = std::next(left); right != known_.end(); left = right++)
+      if (right->first - left->first > width) {
+        width = right->first - left->first;
+        best = left->first + width / 2;
+      }
+    return best;
+  }
+  bool known(std::size_t at) const { return known_.contains(at); }
+  // What timing one more size takes, at most.
+  double next_ms() const {
+    return 4 * std::ranges::max(known_, {}, [](const auto& k) { return k.second; }).second;
+  }
+  double spent() const { return spent_; }
+  std::vector<timed_size> points() const {
+    std::vector<timed_size> out;
+    for (const auto& [at, ms] : known_)
+      out.push_back({sizes_[at], ms});
+    return out;
+  }
+
+private:
+  std::span<const std::int32_t> sizes_;
+  const step_timer& time_step_;
+  std::map<std::size_t, double> known_; // ms by index of the size
+  double spent_ = 0;
+};
+
+std::vector<timed_size> measured(std::span<const std::int32_t> sizes, const step_timer& time_step, double most_ms) {
+  if (sizes.empty())
+    return {};
+  stopwatch_of_sizes watch(sizes, time_step);
+  if (!watch.time(0) || (sizes.size() > 1 && !watch.time(sizes.size() - 1)))
+    return {};
+  while (watch.spent() + watch.next_ms() <= most_ms) {
+    const std::size_t next = watch.widest_gap();
+    if (watch.known(next) || !watch.time(next))
+      break;
+  }
+  return watch.points();
+}
+
+} // namespace
+
+starting_curve make_starting_curve(const std::string& file, const cost_key& key, const step_timer& time_step,
+                                   double most_ms) {
+  starting_curve out;
+  if (!file.empty()) {
+    auto stored = load_cost_curve(file, key);
+    if (stored) {
+      out.curve = std::move(*stored);
+      out.notes.push_back("step-cost curve from " + file);
+      return out;
+    }
+    if (stored.failure().code != "not_found")
+      out.notes.push_back(stored.failure().message);
+  }
+  const auto points = measured(key.sizes, time_step, most_ms);
+  if (points.empty()) {
+    if (!key.sizes.empty())
+      out.notes.emplace_back("no step could be timed: every draft at hand is verified");
+    return out;
+  }
+  out.curve = curve_through(points, key.sizes);
+  out.notes.push_back("step-cost curve through " + std::to_string(points.size()) + " timed sizes");
+  if (file.empty())
+    return out;
+  if (const status written = save_cost_curve(file, key, out.curve); !written)
+    out.notes.push_back("the step-cost curve was not kept: " + written.failure().message);
+  return out;
+}
+
+} // namespace troupe

@@ -1,0 +1,24 @@
+// The step-cost curve that an engine starts with (speculation.md §6.4): from its file, or from steps timed now.
+#pragma once
+#include "runtime/speculation/cost_file.hpp"
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct starting_curve {
+  std::vector<timed_size> curve;  // of all sizes; empty if there are none, or no step could be timed
+  std::vector<std::string> notes; // for people: where it comes from, what was wrong with the file
+};
+
+// Runs a decode step of so many rows and gives its time in ms; not positive: it cannot be timed.
+using step_timer = std::function<double(std::int32_t rows)>;
+
+// `file` empty: none. A file that is missing or does not fit is measured anew and written; one that cannot be written
+// is a note. Timed are the smallest and the largest size, then those in the middle of what is not known yet, as long as
+// about `most_ms` are not spent; each once to warm up and three times to count.
+starting_curve make_starting_curve(const std::string& file, const cost_key& key, const step_timer& time_step,
+                                   double most_ms = 80);
+
+} // namespace troupe

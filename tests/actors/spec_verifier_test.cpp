@@ -1,0 +1,200 @@
+// The verifier's messages, and what is left when it dies.
+#include "actors/spec_verifier.hpp"
+#include "runtime/base/draft_split.hpp"
+#include "runtime/request/seeds.hpp"
+#include "tests/support/stub_process.hpp"
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+using namespace troupe;
+
+namespace {
+
+// speculation.md §6.6
+const std::vector<timed_size> curve{{1, 10.0}, {2, 10.2}, {4, 10.5}, {8, 11.2}, {16, 13.0}, {24, 15.5}};
+
+std::vector<float> spec_survivals() {
+  const float c[3][5] = {{.95f, .9f, .8f, .7f, .6f}, {.9f, .5f, .4f, .3f, .2f}, {.6f, .5f, .5f, .5f, .5f}};
+  std::vector<float> s(15);
+  for (std::size_t r = 0; r < 3; ++r)
+    survivals_of(c[r], 5, 5, &s[5 * r]);
+  std::sort(s.begin(), s.end(), std::greater<>());
+  return s;
+}
+
+spec_load load_of(std::uint64_t round, std::uint32_t rank, std::int32_t sequences,
+                  const std::vector<float>& survivals) {
+  spec_load l;
+  l.round = round;
+  l.rank = rank;
+  l.sequences = sequences;
+  l.survivals = pack_f32(survivals);
+  return l;
+}
+
+struct one_verifier : by_hand {
+  spec_verifier_actor verifier;
+  caf::scoped_actor other{sys}; // a second rank
+
+  void launch(std::int32_t ranks) {
+    verifier = sys.spawn(spec_verifier, group_settings{.ranks = ranks, .curve = curve});
+  }
+  ~one_verifier() {
+    tell_from_outside(verifier, stop{});
+    sched.run();
+  }
+  // The plans that came to a rank.
+  std::vector<spec_plan> plans(caf::scoped_actor& rank) {
+    std::vector<spec_plan> out;
+    for (bool more = true; more;)
+      rank->receive([&](const spec_plan& p) { out.push_back(p); },
+                    caf::after(std::chrono::milliseconds(1)) >> [&] { more = false; });
+    return out;
+  }
+  void send(caf::scoped_actor& rank, const spec_load& l) {
+    tell(rank.ptr(), verifier, l);
+    sched.run();
+  }
+  spec_report report() {
+    spec_report out;
+    auto answer = ask(self.ptr(), verifier, std::chrono::milliseconds(1000), spec_query{});
+    sched.run();
+    answer.receive([&](const spec_report& r) { out = r; }, [&](caf::error&) { BOOST_FAIL("no report"); });
+    return out;
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(verifier_messages, one_verifier)
+
+BOOST_AUTO_TEST_CASE(a_load_is_answered_with_the_budget_of_the_rules) {
+  launch(1);
+  spec_load l = load_of(7, 0, 3, spec_survivals());
+  l.last = {.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0};
+  for (int i = 0; i < 5; ++i, ++l.round)
+    send(self, l);
+  const auto got = plans(self);
+  BOOST_REQUIRE(got.size() == 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    BOOST_TEST((got[i].round == 7 + i && got[i].sequences == 3));
+    BOOST_TEST(got[i].total_q == (std::vector<std::int64_t>{16}), boost::test_tools::per_element());
+  }
+  const spec_report r = report();
+  BOOST_REQUIRE(r.ranks.size() == 1u);
+  BOOST_TEST((r.decisions == 5 && r.late == 0 && r.ranks[0].round == 11 && r.ranks[0].total_q == 16));
+  BOOST_TEST(r.ranks[0].sampler_ms == 1.0);
+  BOOST_TEST(r.ranks[0].times.back().ms == 16.5);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_gets_one_decision_once_everybody_has_reported) {
+  launch(2);
+  send(self, load_of(1, 0, 3, spec_survivals()));
+  BOOST_TEST(plans(self).size() == 1u); // of the only rank so far
+  send(other, load_of(4, 1, 2, {}));
+  BOOST_TEST(plans(other).empty());
+  send(self, load_of(2, 0, 3, spec_survivals()));
+  const auto mine = plans(self), theirs = plans(other);
+  BOOST_REQUIRE((mine.size() == 1 && theirs.size() == 1));
+  BOOST_TEST((mine[0].round == 2 && mine[0].sequences == 3 && theirs[0].round == 4 && theirs[0].sequences == 2));
+  BOOST_TEST(mine[0].total_q == theirs[0].total_q, boost::test_tools::per_element());
+  BOOST_TEST(mine[0].total_q[1] == 2);
+  // The other one is late: its budget stays, this one goes on.
+  send(self, load_of(3, 0, 3, spec_survivals()));
+  BOOST_TEST(plans(self).empty());
+  send(self, load_of(4, 0, 3, spec_survivals()));
+  BOOST_TEST(plans(self).size() == 1u);
+  BOOST_TEST(report().late == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
+  launch(1);
+  spec_load l = load_of(1, 0, 2, {});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  l.verified = std::string("\3\1", 2);
+  l.accepted = std::string("\1\1", 2);
+  l.confidences = pack_f32({.95f, .45f, nan, .85f});
+  send(self, l);
+  spec_report r = report();
+  BOOST_TEST((r.drafts == 4 && r.accepted == 2 && r.not_finite == 1 && !r.useless));
+  BOOST_TEST(r.tokens_per_step == 2.0);
+  BOOST_REQUIRE(r.positions.size() == 3u);
+  BOOST_TEST((r.positions[0].bin[9].drafts == 1 && r.positions[0].bin[8].accepted == 1));
+  BOOST_TEST((r.positions[1].bin[4].drafts == 1 && r.positions[1].bin[4].accepted == 0));
+  BOOST_TEST(r.positions[2].drafts() == 0u);
+  BOOST_TEST(r.temperatures.size() == 3u);
+  // Parts that do not fit together, and ranks that are not in the group.
+  l.confidences = pack_f32({.5f});
+  send(self, l);
+  l.confidences = pack_f32({.95f, .45f, nan, .85f});
+  l.accepted = "\1";
+  send(self, l);
+  l.accepted = std::string("\1\1", 2);
+  l.rank = 1;
+  send(self, l);
+  BOOST_TEST(report().drafts == 4u);
+  BOOST_TEST(plans(self).size() == 3u); // the last one had no answer
+  for (int i = 0; i < 40; ++i) {
+    l.rank = 0;
+    l.sequences = -1; // nonsense does not end it
+    l.kv_tokens = -5;
+    l.last = {.rows = 1 << 30, .sequences = -7, .kv_tokens = -1, .forward_ms = nan, .sampler_ms = nan};
+    send(self, l);
+  }
+  BOOST_TEST(report().drafts == 164u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verifier_death)
+
+// Killed once the engine has handled `at` messages: no token changes, another one takes its place, and after too many
+// deaths the engine goes on without any.
+BOOST_AUTO_TEST_CASE(a_dead_verifier_is_replaced_and_no_token_changes) {
+  for (const std::size_t at : {0u, 3u, 10u, 25u, 40u}) {
+    stub_process w;
+    w.setup.speculation.curve = curve;
+    scheduler_limits limits;
+    limits.max_num_seqs = 4;
+    limits.max_num_batched_tokens = 64;
+    limits.max_model_len = 600;
+    limits.kv_blocks = 21;
+    w.launch(limits, 2);
+    std::vector<std::int32_t> prompt(40);
+    for (std::size_t i = 0; i < prompt.size(); ++i)
+      prompt[i] = static_cast<std::int32_t>(i * 7 % 500);
+    sampling_params p;
+    p.max_tokens = 20;
+    for (const char* id : {"a", "b", "c"})
+      w.open(id, prompt, p);
+    spec_verifier_actor before = w.parts.engines[0].verifier;
+    for (int death = 0; death < 5; ++death) {
+      w.turn(at);
+      caf::anon_send_exit(before, caf::exit_reason::kill);
+      w.turn(20);
+      const started now = w.query<started>(w.root, start{});
+      BOOST_TEST((now.engines[0].verifier == before) == (death >= 3)); // three restarts
+      BOOST_TEST((now.engines[1].verifier == w.parts.engines[1].verifier));
+      before = now.engines[0].verifier;
+      if (death < 3)
+        BOOST_TEST(w.query<spec_report>(before, spec_query{}).ranks.size() == 1u);
+    }
+    w.sched.run();
+    for (const char* id : {"a", "b", "c"}) {
+      sequence_spec spec;
+      spec.params = p;
+      spec.prompt_tokens = 40;
+      spec.seq_seed = branch_seed(derived_seed(0, id), 0);
+      spec.eos_ids = {test_vocabulary()->eos_id()};
+      BOOST_REQUIRE(w.results[id].size() == 1u);
+      BOOST_TEST(w.results[id][0].token_ids == stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 600).output,
+                 boost::test_tools::per_element());
+    }
+    w.expect_quiet();
+    before = nullptr;
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
