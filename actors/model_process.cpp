@@ -211,7 +211,7 @@ std::pair<std::string, int> resolved_yoco(const engine_options& options, const m
   const bool consumers = config.n_prefill_layer > 0 && config.n_prefill_layer < config.num_hidden_layers;
   std::string name = options.yoco;
   if (name.empty())
-    name = "off";
+    name = consumers && options.roundings == "serving" ? "compact" : "off";
   const yoco_mode mode = yoco_mode_of(name);
   if (mode == yoco_mode::off)
     return {name, 0};

@@ -73,15 +73,20 @@ BOOST_AUTO_TEST_CASE(c15_a_prefix_hit_gives_the_bytes_of_a_cold_run) {
   auto other = longer;
   other[290] += 1; // shares two blocks and differs in the third
   const std::vector<std::vector<std::int32_t>> prompts{base, base, longer, longer, other};
-  const std::vector<int> hits{0, 256, 256, 384, 256};
-  LLM cold(options_with(0, false, false)), warm(options_with(0, true, true));
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const auto p = params_of(12, 5 + i);
-    const auto expected = cold.generate({request_of(prompts[i])}, p), seen = warm.generate({request_of(prompts[i])}, p);
-    check_same(seen[0], expected[0], "request " + std::to_string(i));
-    BOOST_TEST(expected[0].cached_tokens == 0);
-    BOOST_TEST(seen[0].cached_tokens == hits[i], "request " << i << ": " << seen[0].cached_tokens);
-    BOOST_TEST(seen[0].usage.steps <= expected[0].usage.steps);
+  for (const auto& [yoco, hits] : {std::pair("compact", std::vector<int>{0, 128, 128, 256, 256}),
+                                   std::pair("off", std::vector<int>{0, 256, 256, 384, 256})}) {
+    engine_options without = options_with(0, false, false), with = options_with(0, true, true);
+    without.yoco = with.yoco = yoco;
+    LLM cold(without), warm(with);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const auto p = params_of(12, 5 + i);
+      const auto expected = cold.generate({request_of(prompts[i])}, p),
+                 seen = warm.generate({request_of(prompts[i])}, p);
+      check_same(seen[0], expected[0], std::string(yoco) + ", request " + std::to_string(i));
+      BOOST_TEST(expected[0].cached_tokens == 0);
+      BOOST_TEST(seen[0].cached_tokens == hits[i], yoco << ", request " << i << ": " << seen[0].cached_tokens);
+      BOOST_TEST(seen[0].usage.steps <= expected[0].usage.steps);
+    }
   }
 }
 

@@ -42,6 +42,7 @@ BOOST_AUTO_TEST_CASE(greedy_text_logits_and_prompt_logprobs_of_the_reference) {
   engine_options o;
   o.model = TROUPE_SOURCE_DIR "/models/tiny-v41";
   o.roundings = "off";
+  o.yoco = "off";
   o.max_num_batched_tokens = 96;
   o.max_model_len = 1024;
   o.ep = 2;

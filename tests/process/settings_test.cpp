@@ -74,6 +74,15 @@ BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
   BOOST_TEST(contains(positive.err, "5 of them for the prefix cache"), positive.err);
 }
 
+BOOST_AUTO_TEST_CASE(prompts_are_replayed_unless_roundings_are_for_comparisons) {
+  const auto said = [](const std::vector<std::string>& flags) { return generate_with(flags).err; };
+  BOOST_TEST(contains(said({}), "yoco compact (keeps 140 rows)"));
+  BOOST_TEST(contains(said({"--yoco-keep", "200"}), "yoco compact (keeps 200 rows)"));
+  BOOST_TEST(contains(said({"--yoco", "exact"}), "yoco exact (keeps 521 rows)"));
+  BOOST_TEST(contains(said({"--roundings", "model"}), "yoco off"));
+  BOOST_TEST(contains(said({"--roundings", "off", "--yoco", "compact"}), "yoco compact (keeps 140 rows)"));
+}
+
 BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error) {
   refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"nextn = 5"});
   BOOST_TEST(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).exit_code == 0); // the flag wins

@@ -440,17 +440,17 @@ BOOST_AUTO_TEST_CASE(requests_that_need_every_row_are_not_truncated) {
 BOOST_AUTO_TEST_CASE(preemption_and_small_steps_change_nothing) {
   std::vector<hand_request> requests;
   std::vector<int> order;
-  for (int i = 0; i < 4; ++i) {
-    requests.push_back(asked(prompt_of(150 + 10 * i, 20 + static_cast<std::uint64_t>(i)), 5, 120));
+  for (int i = 0; i < 3; ++i) {
+    requests.push_back(asked(prompt_of(150 + 10 * i, 20 + static_cast<std::uint64_t>(i)), 5, 110));
     order.push_back(i);
   }
   hand_engine alone({.max_num_seqs = 1, .yoco = yoco_mode::compact});
   std::map<int, hand_output> want;
   for (const int i : order)
     want.merge(alone.run(requests, {i}));
-  hand_engine tight({.max_num_seqs = 4,
+  hand_engine tight({.max_num_seqs = 3,
                      .max_rows = 96,
-                     .kv_blocks = 10,
+                     .kv_blocks = 8,
                      .async = true,
                      .prefix_cache = true,
                      .yoco = yoco_mode::compact});
