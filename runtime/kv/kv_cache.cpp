@@ -264,17 +264,15 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
 // Whether it can be served in this turn, and with what.
 fit kv_cache::judge(const kv_want::admission& a, demand& d) {
   d.prompt = a.prompt ? static_cast<std::int32_t>(a.prompt->size()) : 0;
-  d.total = std::max(a.blocks, blocks_for(a.fork_at));
-  const std::int32_t whole_prompt = a.rows > 0 ? blocks_for(d.prompt) : 0;
-  if (std::max(d.total, whole_prompt) >= blocks_.size() || slots_.size() < 2)
+  const std::int32_t least = std::max(blocks_for(d.prompt), blocks_for(a.fork_at));
+  if (least >= blocks_.size() || slots_.size() < 2)
     return fit::never;
   if (a.fork_of.value != 0 && (d.parent = by_id_.find(a.fork_of)) < 0)
     return fit::never;
   if (!slot_to_be_had() || !find_sources(a, d))
     return fit::later;
-  if (a.rows > 0)
-    d.total = std::max(d.total, blocks_for(std::min(d.computed + a.rows, d.prompt)));
-  const std::int32_t needed = std::max(d.total, whole_prompt) - d.shared + a.room;
+  d.total = blocks_for(std::max({a.fork_at, d.computed, std::min(d.computed + a.rows, d.prompt)}));
+  const std::int32_t needed = std::max(d.total, least) - d.shared + a.room;
   return needed <= blocks_.free_count() + index_.idle() - d.idle ? fit::ok : fit::later;
 }
 
@@ -345,7 +343,6 @@ void kv_cache::find_hit(const kv_want::admission& a, demand& d) {
   }
   path_.resize(hit);
   d.shared = static_cast<std::int32_t>(hit);
-  d.total = std::max(d.total, d.shared);
   d.computed = d.shared * tokens_per_kv_block;
   for (const cache_node shared : path_)
     d.idle += index_.idle(shared) ? 1 : 0;

@@ -49,10 +49,8 @@ struct kv_want {
     std::shared_ptr<const std::vector<std::int32_t>> prompt;
     std::shared_ptr<const std::string> salt; // tenants do not find each other's blocks; null = the common one
     std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
-    std::int32_t blocks = 0;                 // the table is to have at least this many, those of a hit included,
-    std::int32_t rows = 0; // and to cover this many positions behind the hit or fork_at, at most the prompt
-    // It fits if afterwards this many blocks, and those that the rest of its prompt will need (if rows > 0), are free.
-    std::int32_t room = 0;
+    std::int32_t rows = 0; // the table is to cover so many positions behind the hit or fork_at, at most the prompt
+    std::int32_t room = 0; // it fits if so many blocks, and those of the rest of its prompt, are free afterwards
     // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows), if that is
     // not 0 and at most computed + rows. -1 = none.
     std::int32_t snapshot_interval = -1;

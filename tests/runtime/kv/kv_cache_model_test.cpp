@@ -56,7 +56,7 @@ struct model {
   struct arrival {
     content salt = 0;
     std::vector<content> contents; // of the prompt's whole blocks inside the hit limit
-    int prompt = 0, blocks = 0, rows = 0, room = 0, interval = -1;
+    int prompt = 0, rows = 1, room = 0, interval = -1;
     std::uint64_t fork_of = 0;
     std::int32_t fork_at = 0;
   };
@@ -214,9 +214,9 @@ struct model {
 
   admitted admit(std::uint64_t id, const arrival& w) {
     admitted a;
-    int total = std::max(w.blocks, (w.fork_at + 127) / 128), shared = 0, idle_shared = 0;
-    const int whole_prompt = w.rows > 0 ? (w.prompt + 127) / 128 : 0;
-    if (total > blocks - 1 || whole_prompt > blocks - 1 || slots < 2 || (w.fork_of != 0 && !live.contains(w.fork_of)))
+    int shared = 0, idle_shared = 0;
+    const int whole_prompt = (std::max(w.prompt, w.fork_at) + 127) / 128;
+    if (whole_prompt > blocks - 1 || slots < 2 || (w.fork_of != 0 && !live.contains(w.fork_of)))
       return a.outcome = fit::never, a;
     if (free_slots() == 0 && oldest_snapshot() < 0)
       return a;
@@ -240,7 +240,6 @@ struct model {
           shared = static_cast<int>(i) + 1;
           hit = w.contents[i];
         }
-      total = std::max(total, shared);
       for (int i = 0; i < shared; ++i) {
         idle_shared += idle(tree[w.contents[static_cast<std::size_t>(i)]]) ? 1 : 0;
         s.table.push_back(tree[w.contents[static_cast<std::size_t>(i)]].block);
@@ -249,8 +248,7 @@ struct model {
       s.end = shared > 0 ? hit : w.salt;
     }
     const int computed = w.fork_of != 0 ? w.fork_at : 128 * shared;
-    if (w.rows > 0)
-      total = std::max(total, (std::min(computed + w.rows, w.prompt) + 127) / 128);
+    const int total = (std::max(computed, std::min(computed + w.rows, w.prompt)) + 127) / 128;
     if (std::max(total, whole_prompt) - shared + w.room > free_blocks() + idle_blocks() - idle_shared)
       return a;
     const bool slot_free = free_slots() > 0;
@@ -466,20 +464,14 @@ private:
                        .prompt = static_cast<int>(size),
                        .fork_of = fork_of,
                        .fork_at = e.fork_at};
-      if (pick(2) == 0) {
-        w.blocks = pick(40) == 0 ? 60 : 1 + pick(blocks_for(size));
-      } else {
-        w.rows = 1 + pick(400);
-        w.room = pick(3) == 0 ? pick(6) : 0;
-        w.interval = 128 * (pick(4) - 1);
-        w.interval = std::max(w.interval, -1);
-      }
+      w.rows = pick(4) == 0 ? static_cast<int>(size) : 1 + pick(400);
+      w.room = pick(6) == 0 ? pick(6) : 0;
+      w.interval = std::max(128 * (pick(4) - 1), -1);
       static const char* const salts[] = {"", "first", "second"};
       want_.admit.push_back({.id = sequence_id{e.id},
                              .prompt = std::make_shared<const tokens>(e.what.ids),
                              .salt = std::make_shared<const std::string>(salts[e.what.salt]),
                              .hit_limit = limit,
-                             .blocks = w.blocks,
                              .rows = w.rows,
                              .room = w.room,
                              .snapshot_interval = w.interval,

@@ -32,13 +32,19 @@ struct cache_under_test {
     BOOST_REQUIRE(cache.conserved());
     return got;
   }
-  void ask(std::uint64_t id, std::int32_t blocks, const tokens& prompt = {}, std::int32_t hit_limit = 0,
+  // A prompt of so many blocks, which begins with the given one, and rows for all of it; of a longer one, rows for so
+  // many.
+  void ask(std::uint64_t id, std::int32_t blocks, tokens prompt = {}, std::int32_t hit_limit = 0,
            const std::string& salt = {}) {
+    const std::int32_t size = 128 * blocks;
+    while (std::ssize(prompt) < size - 127)
+      prompt.push_back(1000000 + static_cast<std::int32_t>(id));
+    const bool longer = std::ssize(prompt) > size;
     want.admit.push_back({.id = sequence_id{id},
-                          .prompt = std::make_shared<const tokens>(prompt),
+                          .prompt = std::make_shared<const tokens>(std::move(prompt)),
                           .salt = salt.empty() ? nullptr : std::make_shared<const std::string>(salt),
                           .hit_limit = hit_limit,
-                          .blocks = blocks,
+                          .rows = longer ? std::max(1, size - hit_limit / 128 * 128) : size,
                           .fork_of = {},
                           .fork_at = 0});
   }
@@ -49,10 +55,9 @@ struct cache_under_test {
   }
   kv_got::admitted fork(std::uint64_t id, std::uint64_t of, std::int32_t at, std::int32_t blocks) {
     want.admit.push_back({.id = sequence_id{id},
-                          .prompt = nullptr,
+                          .prompt = std::make_shared<const tokens>(static_cast<std::size_t>(128 * blocks)),
                           .salt = nullptr,
-                          .hit_limit = 0,
-                          .blocks = blocks,
+                          .rows = 128 * blocks,
                           .fork_of = sequence_id{of},
                           .fork_at = at});
     return run().admit.front();
@@ -92,7 +97,8 @@ struct cache_under_test {
   }
   // Length of the hit, taken and given back.
   std::int32_t hit(const tokens& prompt, std::int32_t limit, const std::string& salt = {}) {
-    const kv_got::admitted a = admit(1000, blocks_for(limit), prompt, limit, salt);
+    const tokens start(prompt.begin(), prompt.begin() + std::min<std::ptrdiff_t>(limit, std::ssize(prompt)));
+    const kv_got::admitted a = admit(1000, blocks_for(std::ssize(start)), start, limit, salt);
     BOOST_REQUIRE((a.outcome == fit::ok));
     release(1000);
     return a.computed;
@@ -224,13 +230,8 @@ BOOST_AUTO_TEST_CASE(a_fork_before_the_published_end_publishes_its_own_way) {
 BOOST_AUTO_TEST_CASE(a_fork_of_a_sequence_of_the_same_turn_waits) {
   cache_under_test t(20);
   t.ask(1, 2);
-  t.want.admit.push_back({.id = sequence_id{2},
-                          .prompt = nullptr,
-                          .salt = nullptr,
-                          .hit_limit = 0,
-                          .blocks = 2,
-                          .fork_of = sequence_id{1},
-                          .fork_at = 0});
+  t.want.admit.push_back(
+      {.id = sequence_id{2}, .prompt = nullptr, .salt = nullptr, .fork_of = sequence_id{1}, .fork_at = 0});
   BOOST_TEST((t.run().admit[1].outcome == fit::later));
   BOOST_TEST((t.fork(2, 1, 0, 2).outcome == fit::ok));
   BOOST_TEST(t.got.admit[0].restore_from.value == 0);
@@ -276,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_hit_shares_blocks_and_names_the_state) {
   BOOST_TEST(a.computed == 512);
   BOOST_TEST((a.restore_from == at_512));
   BOOST_TEST(t.table(3) == (tokens{1, 2, 3, 4, 11}), boost::test_tools::per_element());
-  BOOST_TEST(t.admit(4, 1, all, 640).count == 4); // the hit is longer than what was asked for
+  BOOST_TEST(t.admit(4, 1, all, 640).count == 5); // the hit, and a row behind it
   const kv_statistics s = t.cache.statistics();
   BOOST_TEST(s.lookups == 3u);
   BOOST_TEST(s.hits == 3u);
