@@ -129,7 +129,7 @@ std::shared_ptr<const request_record> request_of(int number, int steps, const st
     --line->left;
     line->changed.notify_all();
   };
-  live->add(r->id, r->req);
+  [[maybe_unused]] const status fresh = live->add(r->id, r->req);
   return r;
 }
 

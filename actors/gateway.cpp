@@ -22,14 +22,24 @@ std::vector<std::uint64_t> chain_of(const gateway_setup& s, const request_record
   return chain;
 }
 
-// Has the engines say how much room they have, for later choices.
+// Has the engines say how much room they have, for later choices: one question at a time to each.
 void ask_for_room(self_ptr self) {
   auto& st = state_of(self);
-  for (std::size_t i = 0; st.engines.size() > 1 && i < st.engines.size(); ++i)
-    if (!st.engines[i].lost)
-      ask(self, st.engines[i].scheduler, st.setup.control_limit, scheduler_query{})
-          .then([=](const scheduler_report& r) { state_of(self).loads[i].free_blocks = r.free_blocks; },
-                [](const caf::error&) {});
+  if (st.engines.size() < 2)
+    return;
+  for (gateway_state::engine& e : st.engines)
+    if (!e.lost && !std::exchange(e.asked, true))
+      tell(self, e.scheduler, scheduler_query{});
+}
+
+void note_room(self_ptr self, const scheduler_report& r) {
+  auto& st = state_of(self);
+  const auto from = caf::actor_cast<caf::actor_addr>(self->current_sender());
+  for (std::size_t i = 0; i < st.engines.size(); ++i)
+    if (st.engines[i].scheduler.address() == from) {
+      st.engines[i].asked = false;
+      st.loads[i].free_blocks = r.free_blocks;
+    }
 }
 
 void lose_engine(gateway_state& st, const rank_lost& l) {
@@ -83,6 +93,7 @@ void session_ended(self_ptr self, const std::shared_ptr<const request_record>& r
 
 // A request that gets no session: its branches end at once and count for the first engine.
 void refuse(gateway_state& st, const request_record& r, std::uint64_t seed, finish_reason why, const error& failure) {
+  r.live->take(r.id);
   for (std::int32_t i = 0; i < r.params.n && !st.engines.empty(); ++i)
     st.engines.front().metrics.take(unserved_record(r, 0, why, failure));
   end_unserved(r, seed, why, failure);
@@ -118,8 +129,11 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   st.loads[rank].outstanding_tokens += cost;
   st.engines[rank].metrics.params_n.observe(r->params.n);
   entry.session = self->spawn(session, s);
+  r->live->take(r->id);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
+  for (std::size_t i = 0; i < s.sequences.size(); ++i)
+    tell_as(entry.session, s.scheduler, submission(s, i));
   st.live.emplace(r->req.number, std::move(entry));
   ask_for_room(self);
 }
@@ -166,13 +180,18 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
   auto& st = state_of(self);
   st.setup = setup;
   for (const scheduler_actor& s : setup.schedulers) {
-    st.engines.push_back({s, {}});
+    st.engines.push_back({.scheduler = s, .lost = {}});
     st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1});
   }
   return {
       [=](const open_request& o) { open(self, o.request); },
       [=](const cancel& c) { return abort_request(self, c); },
+      [=](const request_refused& r) {
+        if (!state_of(self).engines.empty()) // counts for the first engine
+          state_of(self).engines.front().metrics.refuse(r.code, r.branches);
+      },
       [=](const done& d) { close(self, d); },
+      [=](const scheduler_report& r) { note_room(self, r); },
       [=](const rank_lost& l) { lose_engine(state_of(self), l); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },

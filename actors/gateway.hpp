@@ -14,6 +14,13 @@ struct open_request { // LOCAL, one way: everything is reported through the reco
   std::shared_ptr<const request_record> request;
 };
 
+// One way: a request that was refused before it came here; for the metrics.
+struct request_refused {
+  std::string code;
+  std::int32_t branches = 1;
+};
+TROUPE_FIELDS(request_refused, code, branches)
+
 struct gateway_query {};
 TROUPE_FIELDS(gateway_query)
 struct gateway_report {
@@ -23,7 +30,8 @@ struct gateway_report {
 };
 TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 
-using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<done>, answers<rank_lost>,
+using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>,
+                                       answers<done>, answers<scheduler_report>, answers<rank_lost>,
                                        answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
 
 struct gateway_setup {
@@ -50,6 +58,7 @@ struct gateway_state {
   struct engine {
     scheduler_actor scheduler;
     std::optional<std::string> lost; // why it takes no more requests
+    bool asked = false;              // for its room
     request_metrics metrics{};
   };
   gateway_setup setup;

@@ -72,6 +72,18 @@ verifier_snapshot snapshot_of(const spec_report& r, const std::vector<engine_han
   return s;
 }
 
+// The engines, if the threads of their actors can be started.
+model_process startable(const engine_options& options) {
+  model_process p = make_model_process(options);
+  std::size_t threads = pool_threads + 2 + p.setup->engines.size() + p.setup->experts.size(); // 2: of CAF
+  for (const context_ranks& c : p.setup->context)
+    threads += c.engines.size();
+  if (!threads_to_be_had(threads))
+    throw config_error("", "engine", "", "there is no room for its " + std::to_string(threads) + " threads",
+                       "raise the limits on memory (ulimit -v) and threads (ulimit -u), or take smaller caches");
+  return p;
+}
+
 generation_result refused(const std::string& id, const error& why) {
   generation_result r;
   r.id = id;
@@ -83,28 +95,33 @@ generation_result refused(const std::string& id, const error& why) {
 } // namespace
 
 struct LLM::impl {
-  explicit impl(const engine_options& options) : process(make_model_process(options)), model(name_of(options.model)) {
+  explicit impl(const engine_options& options) : process(startable(options)), model(name_of(options.model)) {
     prepare_process<caf::id_block::troupe>();
     const std::string bad = check_messages(system);
     if (!bad.empty())
       throw config_error("", "messages", bad, "does not survive CAF's serializer", "build against CAF 0.17.6");
+    process.setup->live = live;
     root = system.spawn(worker_root, std::shared_ptr<const process_setup>(process.setup));
     caf::scoped_actor self{system};
     ask(self.ptr(), root, 30000ms, start{})
         .receive([&](const started& s) { parts = s; },
                  [&](const caf::error& e) {
+                   end(10s);
                    throw config_error("", "engine", "", "did not start: " + text(system, e), "");
                  });
   }
-  ~impl() {
+  ~impl() { end(120s); }
+  void end(std::chrono::milliseconds limit) {
     tell_from_outside(root, stop{}); // the handles stay: an actor without any is destroyed before its children are told
-    if (const std::size_t left = wait_for_actors(system, 120s))
+    if (const std::size_t left = wait_for_actors(system, limit))
       give_up_on_actors(left);
   }
 
   result<std::vector<std::int32_t>> prompt_of(const generation_request& r) const;
   status check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const;
-  result<std::string> claim(const std::string& id, req_t req);
+  status claim(const std::shared_ptr<request_record>& r);
+  result<std::string> queue(const generation_request& request, const sampling_params& params,
+                            std::function<void(const generation_event&)> on_event);
 
   model_process process;
   std::string model; // name for people: the folder's
@@ -155,6 +172,9 @@ status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generatio
                                         " tokens, without chunked prefill a step takes max_num_batched_tokens = " +
                                         std::to_string(l.max_num_batched_tokens) +
                                         "; allow chunked prefill or raise it"};
+  if (r.deadline_steps < 0)
+    return error{"invalid_params", "deadline_steps = " + std::to_string(r.deadline_steps) +
+                                       " is out of range: at least 1, or 0 for none"};
   for (const std::int32_t row : r.logit_rows)
     if (row < 0 || row >= length)
       return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " +
@@ -166,37 +186,31 @@ status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generatio
   return nothing{};
 }
 
-// Takes the id, or the next free number, for a live request.
-result<std::string> LLM::impl::claim(const std::string& id, req_t req) {
-  if (!id.empty()) {
-    if (!live->add(id, req))
-      return error{"duplicate_id", "a live request has the id " + id};
-    return id;
-  }
+// Makes the request a live one, under its id or the next free number.
+status LLM::impl::claim(const std::shared_ptr<request_record>& r) {
+  const bool named = !r->id.empty();
   for (;;) {
-    std::string name = std::to_string(next_name++);
-    if (live->add(name, req))
-      return name;
+    if (!named)
+      r->id = std::to_string(next_name++);
+    const status s = live->add(r->id, r->req, r);
+    if (s || named || s.failure().code != "duplicate_id")
+      return s;
   }
 }
 
 LLM::LLM(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 LLM::~LLM() = default;
 
-result<std::string> LLM::submit(const generation_request& request, const sampling_params& params,
-                                std::function<void(const generation_event&)> on_event) {
-  impl& m = *impl_;
-  auto prompt = m.prompt_of(request);
+result<std::string> LLM::impl::queue(const generation_request& request, const sampling_params& params,
+                                     std::function<void(const generation_event&)> on_event) {
+  auto prompt = prompt_of(request);
   if (!prompt)
     return prompt.failure();
-  if (auto good = m.check(*prompt, request, params); !good)
+  if (auto good = check(*prompt, request, params); !good)
     return good.failure();
   auto r = std::make_shared<request_record>();
-  r->req = {0, ++m.next_request};
-  auto id = m.claim(request.id, r->req);
-  if (!id)
-    return id.failure();
-  r->id = *id;
+  r->req = {0, ++next_request};
+  r->id = request.id;
   r->prompt = std::move(*prompt);
   r->params = params;
   r->logit_rows = request.logit_rows;
@@ -204,8 +218,9 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
   r->logit_rows.erase(std::unique(r->logit_rows.begin(), r->logit_rows.end()), r->logit_rows.end());
   r->seed_from_id = request.seed_from_id;
   r->priority = request.priority;
+  r->deadline_steps = request.deadline_steps;
   r->cache_salt = request.cache_salt;
-  r->live = m.live;
+  r->live = live;
   r->accepted = std::chrono::steady_clock::now();
   if (r->logit_rows == request.logit_rows)
     r->on_event = std::move(on_event);
@@ -218,8 +233,19 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
       copy.result->logits = in_request_order(e.result->logits, sorted, wanted);
       f(copy);
     };
-  tell_from_outside(m.parts.front, open_request{r});
-  return *id;
+  if (const status claimed = claim(r); !claimed)
+    return claimed.failure();
+  std::string id = r->id; // the record belongs to others from here on
+  tell_from_outside(parts.front, open_request{r});
+  return id;
+}
+
+result<std::string> LLM::submit(const generation_request& request, const sampling_params& params,
+                                std::function<void(const generation_event&)> on_event) {
+  auto id = impl_->queue(request, params, std::move(on_event));
+  if (!id)
+    tell_from_outside(impl_->parts.front, request_refused{id.failure().code, std::clamp(params.n, 1, max_branches)});
+  return id;
 }
 
 bool LLM::abort(const std::string& id) {

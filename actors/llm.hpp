@@ -30,6 +30,7 @@ struct engine_options {
   int engines = 1;                  // data-parallel engines
   int ep = 1;                       // expert-parallel executors; 1 = every engine computes its experts itself
   int cp = 1;                       // context-parallel ranks of each engine, for long prefills
+  bool group_sync = false;          // engines take steps of one kind together, as a group of several hosts must
   int max_num_seqs = 64;            // running sequences per engine
   int max_num_batched_tokens = 512; // rows of one step per engine
   bool chunked_prefill = true;
@@ -70,7 +71,8 @@ struct generation_request {
   std::vector<std::int32_t> logit_rows; // prompt positions whose fp32 logits are wanted, in any order
   bool seed_from_id = false;            // batch and baseline: derive seq_seed from (seed, id) when params give none
   std::int32_t priority = 0;            // lower is served first; never reaches a token
-  std::string cache_salt{};             // prompt starts are shared only between requests of an equal salt
+  std::int32_t deadline_steps = 0; // a branch that lives for more steps of its engine ends with "deadline"; 0 = none
+  std::string cache_salt{};        // prompt starts are shared only between requests of an equal salt
 };
 
 // Text that became visible, or the end of a branch (exactly one per branch).
@@ -89,8 +91,9 @@ public:
   LLM& operator=(const LLM&) = delete;
 
   // Checks, tokenizes and queues a request; an error means that nothing was queued. Codes: invalid_params,
-  // invalid_prompt, empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported. on_event is called until the
-  // last branch has ended; it must return quickly and must not call back into the LLM except submit and abort.
+  // invalid_prompt, empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported, engine_lost. on_event is called
+  // until the last branch has ended; it must return quickly and must not call back into the LLM except submit and
+  // abort.
   result<std::string> submit(const generation_request& request, const sampling_params& params,
                              std::function<void(const generation_event&)> on_event); // the request's id
   // Ends a live request with finish_reason abort; false if there is none of that id.

@@ -34,6 +34,8 @@ void check_options(const engine_options& o, const model_config& c) {
               "0 takes the checkpoint's max_position_embeddings");
   check_range("kv_blocks", o.kv_blocks, 0, 1 << 30, "0 takes what the sequences need within the memory budget");
   check_range("prefix_snapshots", o.prefix_snapshots, 0, 1 << 20, "0 takes what fits the memory budget");
+  if (o.group_sync && o.engines == 1)
+    throw config_error("", "group_sync", "true", "no effect with one engine", "leave it out, or give engines");
   if (!o.prefix_cache && o.prefix_snapshots > 0)
     throw config_error("", "prefix_snapshots", std::to_string(o.prefix_snapshots), "no effect without prefix_cache",
                        "leave one of them out");
@@ -294,6 +296,8 @@ model_process make_model_process(const engine_options& options) {
           cores.engines[at].empty() ? -1 : cores.engines[at].front()};
     });
   setup->limits = limits_of(options, s.runner, c);
+  if (options.group_sync)
+    setup->group_sync = step_group_settings{.rule = rule_of(setup->limits), .decode_run = 1};
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
                options.model + " " + options.roundings};
   setup->limits.nextn = speculation.nextn;

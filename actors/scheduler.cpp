@@ -69,6 +69,9 @@ void lose(self_ptr self, const std::string& why) {
   auto& st = state_of(self);
   if (!st.lost)
     st.lost = error{"engine_lost", "engine " + std::to_string(st.setup.rank) + " cannot go on: " + why};
+  if (st.part)
+    tell(self, st.group_sync, rank_lost{st.setup.rank, why});
+  st.part.reset();
   st.core->fail_all(*st.lost, st.events);
   send_events(self);
 }
@@ -97,12 +100,39 @@ void check_progress(self_ptr self, const step_check& c) {
     remind(self);
 }
 
-bool begin_turn(scheduler_state& st) {
+bool want_alone(scheduler_state& st) {
+  const step_intent i = st.core->intent();
+  return st.core->want(decide_step(std::span(&i, 1), st.core->rule()), *st.want);
+}
+
+// The engine has no rows in the group's step that was begun.
+void pass(scheduler_state& st) {
+  const step_kind kind = *st.part->begun();
+  st.part->pass();
+  st.core->pass(kind, st.events);
+}
+
+// The next step that the group has decided and this engine has rows in. With nothing to do the KV manager is told what
+// has ended.
+bool want_in_group(self_ptr self) {
+  auto& st = state_of(self);
+  while (const auto kind = st.part->start()) {
+    if (st.core->want(*kind, *st.want))
+      return true;
+    pass(st);
+  }
+  const step_intent wishes = st.core->intent();
+  if (const auto i = st.part->intent(wishes, st.core->decode_steps_left()))
+    tell(self, st.group_sync, *i);
+  return !wishes.prefill && !wishes.decode && st.core->want(std::nullopt, *st.want);
+}
+
+bool begin_turn(self_ptr self) {
+  auto& st = state_of(self);
   if (st.core->in_turn() || st.core->steps_out() >= (st.setup.limits.async ? most_steps_out : 1))
     return false;
   const auto began = clock::now();
-  const step_intent i = st.core->intent();
-  const bool asked = st.core->want(decide_step(std::span(&i, 1), st.core->rule()), *st.want);
+  const bool asked = st.part ? want_in_group(self) : want_alone(st);
   st.planning = seconds_since(began);
   return asked;
 }
@@ -111,7 +141,7 @@ bool begin_turn(scheduler_state& st) {
 // ends at once.
 void go_on(self_ptr self) {
   auto& st = state_of(self);
-  while (!st.lost && begin_turn(st)) {
+  while (!st.lost && begin_turn(self)) {
     if (!st.want->empty()) {
       tell(self, st.setup.kv, kv_turn{++st.turn, st.want, st.got});
       break;
@@ -167,7 +197,14 @@ void end_turn(self_ptr self) {
   auto& st = state_of(self);
   const scheduler_state::round_trip& t = st.trips[st.next_trip];
   const auto began = clock::now();
-  if (!st.core->plan(*st.got, *t.plan, st.events))
+  const bool planned = st.core->plan(*st.got, *t.plan, st.events);
+  if (st.part && st.part->begun()) {
+    if (planned)
+      st.part->planned(t.plan->number);
+    else
+      pass(st);
+  }
+  if (!planned)
     return;
   st.metrics.plan_time.observe(st.planning + seconds_since(began));
   st.next_trip = (st.next_trip + 1) % st.trips.size();
@@ -199,6 +236,37 @@ void finish_step(self_ptr self, const step_done& d) {
   const double ms = r.ms;
   st.core->complete(r, st.events);
   take_outcome(st, st.core->outcome(), ms);
+  if (st.part)
+    st.part->finished(r.number);
+  go_on(self);
+}
+
+void enter(self_ptr self, const enter_group& g) {
+  auto& st = state_of(self);
+  st.part.reset();
+  st.group_sync = g.group;
+  if (st.lost)
+    return;
+  if (g.group) {
+    st.part.emplace(rank_id{st.setup.rank}, g.epoch);
+    tell(self, g.group, join_group{st.setup.rank});
+  }
+  go_on(self);
+}
+
+void take_view(self_ptr self, const group_view& v) {
+  auto& st = state_of(self);
+  if (!st.part)
+    return;
+  if (st.part->view(v) == step_member::change::expelled)
+    lose(self, "the other engines of its group waited too long for its part in a step, and go on without it");
+  go_on(self);
+}
+
+void take_decision(self_ptr self, const step_decision& d) {
+  if (!state_of(self).part)
+    return;
+  state_of(self).part->decision(d);
   go_on(self);
 }
 
@@ -217,6 +285,7 @@ scheduling_request request_of(const job& j) {
   if (!j.cache_salt.empty())
     r.salt = std::make_shared<const std::string>(j.cache_salt);
   r.priority = j.priority;
+  r.deadline_steps = j.deadline_steps;
   r.fork_of = sequence_id{j.fork_of};
   r.emitted = j.emitted;
   return r;
@@ -282,6 +351,13 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
           st.core->planner().advise({p.round, p.sequences, p.total_q[st.setup.group_rank]});
       },
       [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },
+      [=](const enter_group& g) { enter(self, g); },
+      [=](const group_view& v) { take_view(self, v); },
+      [=](const step_decision& d) { take_decision(self, d); },
+      [=](const group_ping&) {
+        const auto& st = state_of(self);
+        return group_alive{st.setup.rank, st.part ? st.part->epoch() : 0};
+      },
       [=](const scheduler_query&) {
         const auto& st = state_of(self);
         const auto& core = *st.core;

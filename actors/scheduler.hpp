@@ -1,8 +1,9 @@
 // One engine's scheduler: turns messages into calls of scheduler_core and its answers into messages. For each step one
 // turn of the KV manager, then the plan to the executor; while a step runs the next one is planned and queued behind
-// it. Pooled.
+// it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. Pooled.
 #pragma once
 #include "cluster/messages.hpp"
+#include "runtime/scheduler/group_part.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include <array>
@@ -46,6 +47,8 @@ struct scheduler_state {
   std::size_t next_trip = 0;
   std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
   std::unordered_map<std::uint64_t, route> routes; // by sequence
+  group_sync_actor group_sync;                     // with part
+  std::optional<group_part> part;                  // in the steps of a group
   engine_metrics metrics;
   double planning = 0; // seconds, of the turn under way
   spec_load outcome;   // what the verifier has not heard yet of steps that ended

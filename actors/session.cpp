@@ -63,6 +63,7 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
   tell_reader(r, e);
   if (u.ended && st.live == 0) {
     unwatch(self, st.watched, st.setup.scheduler);
+    unwatch(self, st.watched, st.setup.gateway);
     self->quit();
   }
 }
@@ -83,44 +84,21 @@ void abort_all(self_ptr self, const std::string& cause) {
   }
 }
 
-submit submission(const session_setup& s, std::size_t index, std::uint32_t attempt) {
-  submit m;
-  m.work.req = s.request->req;
-  m.work.branch = static_cast<std::uint32_t>(index);
-  m.work.attempt = attempt;
-  m.work.sequence = s.sequences[index];
-  m.work.request_id = s.request->id;
-  m.work.tokens = s.request->prompt;
-  m.work.params = s.request->params;
-  m.work.seed = branch_seed(s.seed, static_cast<std::uint32_t>(index));
-  m.work.eos_ids = s.eos_ids;
-  m.work.logit_rows = s.request->logit_rows;
-  m.work.priority = s.request->priority;
-  m.work.cache_salt = s.request->cache_salt;
-  if (index > 0)
-    m.work.fork_of = s.sequences[0];
-  return m;
+// The engine's answer to a submission.
+void take_ack(self_ptr self, const ack& a) {
+  auto& st = state_of(self);
+  if (a.code != ack_code::ok && a.msg_id < st.branches.size())
+    publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, error_of(a), age_ms(*st.setup.request)));
 }
 
-void start_branch(self_ptr self, std::size_t index) {
+// Without one of them the request cannot go on, or be aborted.
+void watch_others(self_ptr self) {
   auto& st = state_of(self);
-  const auto end = [=](const error& why) {
-    auto& s = state_of(self);
-    publish(self, index, s.branches[index].end(finish_reason::error, why, age_ms(*s.setup.request)));
-  };
-  ask(self, st.setup.scheduler, st.setup.control_limit, submission(st.setup, index, st.branches[index].attempt()))
-      .then(
-          [=](const ack& a) {
-            if (a.code != ack_code::ok)
-              end(error_of(a));
-          },
-          [=](const caf::error& e) {
-            end({"engine_lost", "the engine does not answer: " + text(self->system(), e)});
-          });
-}
-
-void watch_scheduler(self_ptr self) {
-  auto& st = state_of(self);
+  watch(self, st.watched, st.setup.gateway, [=](const caf::error& why) {
+    for (std::size_t i = 0; i < state_of(self).branches.size(); ++i)
+      cancel_sequence(self, i, "gateway lost");
+    fail_branches(self, {"engine_lost", "the gateway ended: " + text(self->system(), why)});
+  });
   const std::string name = "engine " + std::to_string(st.setup.rank);
   watch(self, st.watched, st.setup.scheduler, [=](const caf::error& why) {
     fail_branches(self, {"engine_lost", name + " ended: " + text(self->system(), why)});
@@ -145,9 +123,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
   for (std::size_t i = 0; i < setup.sequences.size(); ++i)
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
-  watch_scheduler(self);
-  for (std::size_t i = 0; i < st.branches.size(); ++i)
-    start_branch(self, i);
+  watch_others(self);
   return {
       [=](const tokens& t) {
         auto& s = state_of(self);
@@ -157,12 +133,34 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         publish(self, t.branch, b.take(t, age_ms(*s.setup.request)));
         return tok_ack{b.next_position(), b.attempt()};
       },
+      [=](const ack& a) { take_ack(self, a); },
       [=](const cancel& c) {
         abort_all(self, c.reason);
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
       [=](const stop&) { abort_all(self, "shutdown"); },
   };
+}
+
+submit submission(const session_setup& setup, std::size_t index) {
+  const request_record& r = *setup.request;
+  submit m;
+  m.head.msg_id = index;
+  m.work.req = r.req;
+  m.work.branch = static_cast<std::uint32_t>(index);
+  m.work.sequence = setup.sequences[index];
+  m.work.request_id = r.id;
+  m.work.tokens = r.prompt;
+  m.work.params = r.params;
+  m.work.seed = branch_seed(setup.seed, m.work.branch);
+  m.work.eos_ids = setup.eos_ids;
+  m.work.logit_rows = r.logit_rows;
+  m.work.priority = r.priority;
+  m.work.deadline_steps = r.deadline_steps;
+  m.work.cache_salt = r.cache_salt;
+  if (index > 0)
+    m.work.fork_of = setup.sequences[0];
+  return m;
 }
 
 void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure) {

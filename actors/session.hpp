@@ -1,4 +1,5 @@
-// One request's life on the reader's side: submits its branches, owns their ledgers and text, reports their ends.
+// One request's life on the reader's side: owns the ledgers and the text of its branches, reports their ends. The
+// gateway submits the branches in the session's name, so that requests reach an engine in the order of their arrival.
 // Pooled; the reader's callback runs on its thread.
 #pragma once
 #include "actors/branch.hpp"
@@ -16,7 +17,7 @@ struct request_record {
   sampling_params params;
   std::vector<std::int32_t> logit_rows;
   bool seed_from_id = false;
-  std::int32_t priority = 0;
+  std::int32_t priority = 0, deadline_steps = 0;
   std::string cache_salt;
   std::function<void(const generation_event&)> on_event;
   std::shared_ptr<live_requests> live;
@@ -45,6 +46,9 @@ struct session_state {
 };
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
+
+// What asks the engine for a branch. The ack goes to the session, under msg_id = index.
+submit submission(const session_setup& setup, std::size_t index);
 
 // The ends of all branches of a request that no session ever served.
 void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure);

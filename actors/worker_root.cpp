@@ -37,8 +37,11 @@ void stop_group(self_ptr self, std::size_t which) {
     tell(self, e.verifier, stop{});
     tell(self, e.executor, stop{});
   }
-  if (which == worker_root_state::workers)
+  if (which == worker_root_state::workers) {
     tell(self, parts.placement, stop{});
+    if (parts.group_sync)
+      tell(self, parts.group_sync, stop{});
+  }
   if (which == worker_root_state::followers) {
     for (const context_ranks& c : state_of(self).setup->context)
       c.team->meeting->end("the process ends"); // rank 0 is gone: nobody may wait for it
@@ -103,9 +106,10 @@ std::uint32_t first_of_group(const process_setup& p, std::uint32_t rank) {
 
 spec_verifier_actor start_verifier(self_ptr self, std::uint32_t first);
 
-// Tries again a few times, so that a fault which comes back at once ends. Its group decides by itself meanwhile.
+constexpr int most_restarts = 3; // of an actor whose state can be learned again: a fault that comes back at once ends
+
+// Its group decides by itself meanwhile.
 void verifier_ended(self_ptr self, std::uint32_t first) {
-  constexpr int most_restarts = 3;
   auto& st = state_of(self);
   if (++st.verifier_restarts[first] > most_restarts)
     return;
@@ -154,6 +158,24 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   return e;
 }
 
+// The coordinator of the engines' steps. Lost too often, the engines decide alone again.
+void start_group_sync(self_ptr self) {
+  auto& st = state_of(self);
+  constexpr std::uint32_t epochs = 1u << 24; // of one coordinator
+  const int start = st.group_sync_starts++;
+  const std::uint32_t epoch = static_cast<std::uint32_t>(start) * epochs;
+  st.parts.group_sync = group_sync_actor();
+  if (start <= most_restarts) {
+    const step_group_settings& steps = *st.setup->group_sync;
+    const auto tick = std::max(std::chrono::milliseconds(1), st.setup->step_limit / (2 * steps.deadline_ticks));
+    st.parts.group_sync = self->spawn(group_sync, group_sync_setup{steps, epoch, tick});
+    supervise(self, st.parts.group_sync, worker_root_state::workers,
+              [=](const std::string&) { start_group_sync(self); });
+  }
+  for (const engine_handles& e : st.parts.engines)
+    tell(self, e.scheduler, enter_group{st.parts.group_sync, epoch});
+}
+
 // A rank that ends takes its group with it: the others must not wait for it.
 void rank_ended(self_ptr self, std::uint32_t rank, const std::string& why) {
   const auto& context = state_of(self).setup->context;
@@ -191,6 +213,16 @@ void start_experts(self_ptr self) {
     st.setup->exchange->members = st.parts.experts;
 }
 
+// Requests that it had not seen end here, the others with their sessions; new ones are refused.
+void front_lost(self_ptr self, const std::string& why) {
+  const process_setup& p = *state_of(self).setup;
+  if (!p.live)
+    return;
+  const error failure{"engine_lost", "the gateway ended: " + why};
+  for (const auto& r : p.live->close(failure))
+    end_unserved(*r, resolve_seed(*r, p.front.seed, p.front.random_bits), finish_reason::error, failure);
+}
+
 const started& start_all(self_ptr self) {
   auto& st = state_of(self);
   if (!st.parts.engines.empty())
@@ -207,8 +239,10 @@ const started& start_all(self_ptr self) {
     front.schedulers.push_back(st.parts.engines.back().scheduler);
     supervise_engine(self, rank);
   }
+  if (st.setup->group_sync)
+    start_group_sync(self);
   st.parts.front = self->spawn(gateway, front);
-  supervise(self, st.parts.front, worker_root_state::front, [](const std::string&) {});
+  supervise(self, st.parts.front, worker_root_state::front, [=](const std::string& why) { front_lost(self, why); });
   return st.parts;
 }
 

@@ -4,6 +4,7 @@
 #include "actors/context_leader.hpp"
 #include "actors/expert_executor.hpp"
 #include "actors/gateway.hpp"
+#include "actors/group_sync.hpp"
 #include "actors/scheduler.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include "runtime/speculation/group_planner.hpp"
@@ -29,6 +30,8 @@ struct process_setup {
   std::int32_t layers = 0, routed_experts = 1;          // of the statistics
   gateway_setup front;                                  // without schedulers
   group_settings speculation;                           // of each verifier; its ranks are counted here
+  std::shared_ptr<live_requests> live;                  // of that gateway
+  std::optional<step_group_settings> group_sync;        // the engines take their steps together
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
@@ -45,6 +48,7 @@ struct engine_handles {
 struct started { // LOCAL
   gateway_actor front;
   placement_actor placement;
+  group_sync_actor group_sync; // null if engines decide alone
   std::vector<engine_handles> engines;
   std::vector<expert_executor_actor> experts;
 };
@@ -57,6 +61,7 @@ struct worker_root_state {
   std::shared_ptr<const process_setup> setup;
   started parts;
   watch_list watched;
+  int group_sync_starts = 0;
   // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
   enum group : std::size_t { front, schedulers, workers, followers, experts, groups };
   std::size_t left[groups] = {};

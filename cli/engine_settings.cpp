@@ -60,6 +60,8 @@ constexpr std::array table{
     engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
     engine_option{"cp", kind::number, "N", nullptr,
                   "context-parallel ranks of each engine, for long prefills (default 1)"},
+    engine_option{"group-sync", kind::toggle, "", nullptr,
+                  "engines take steps of one kind together, as a group of several hosts must (default off)"},
     engine_option{"roundings", kind::text, "SET", nullptr, "serving (default), model or off: roundings of activations"},
 };
 
@@ -175,6 +177,8 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.ep = number_of(v, 1, 64);
   else if (name == "cp")
     o.cp = number_of(v, 1, 64);
+  else if (name == "group-sync")
+    o.group_sync = truth_of(v);
   else if (name == "roundings")
     set_roundings(o, v);
   else if (name == "yoco")

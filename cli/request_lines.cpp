@@ -55,6 +55,7 @@ result<engine_request> request_lines::request_of(const std::string& line, bad_li
                                  .raw = false,
                                  .logit_rows = std::move(r.rows),
                                  .priority = r.priority,
+                                 .deadline_steps = r.deadline_steps,
                                  .cache_salt = std::move(r.cache_salt)},
                      .params = std::move(r.params)};
   if (r.messages) {

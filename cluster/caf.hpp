@@ -71,6 +71,17 @@ template <class Self, class Handle, class... Ts> void tell(Self* self, const Han
   self->mail(std::forward<Ts>(xs)...).send(to);
 #endif
 }
+// As if `from` had sent it: what it is answered goes there. Keeps the order of what this thread sends.
+template <class From, class Handle, class T> void tell_as(const From& from, const Handle& to, T&& x) {
+#if TROUPE_CAF_OLD
+  caf::send_as(from, to, std::forward<T>(x));
+#else
+  caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
+      caf::make_mailbox_element(caf::actor_cast<caf::strong_actor_ptr>(from), caf::make_message_id(),
+                                std::forward<T>(x)),
+      nullptr);
+#endif
+}
 template <class Handle, class... Ts> void tell_from_outside(const Handle& to, Ts&&... xs) {
 #if TROUPE_CAF_OLD
   caf::anon_send(to, std::forward<Ts>(xs)...);

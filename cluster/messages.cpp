@@ -41,6 +41,7 @@ job some_job() {
   j.logit_rows = {0, 2};
   j.emitted = {6, 7};
   j.priority = -3;
+  j.deadline_steps = 9;
   j.cache_salt = "tenant";
   j.fork_of = 76;
   return j;
@@ -103,6 +104,14 @@ spec_report some_spec_report() {
   return r;
 }
 
+rank_intent some_intent() {
+  rank_intent i{rank_id{2}, 3, 1ull << 40, 4, {}, 17};
+  i.wishes.decode = i.wishes.kv_low = true;
+  i.wishes.held_tokens = 512;
+  i.wishes.steps_since_prefill = 6;
+  return i;
+}
+
 kv_report some_kv_report() {
   kv_report r{10, 9, 8, false, {}};
   r.statistics.hit_tokens = 256;
@@ -143,6 +152,13 @@ std::string check_messages(caf::actor_system& system) {
                                                pack_f32({0.75f, 0.5f})})},
       {"spec_plan", survives(system, spec_plan{5, 2, {4, 7}})},
       {"spec_report", survives(system, some_spec_report())},
+      {"rank_intent", survives(system, some_intent())},
+      {"step_decision", survives(system, step_decision{3, 9, 4, step_kind::prefill})},
+      {"group_view", survives(system, group_view{4, 9, {rank_id{0}, rank_id{2}}, {rank_id{1}}, {{rank_id{1}, true}}})},
+      {"join_group", survives(system, join_group{3})},
+      {"group_ping", survives(system, group_ping{})},
+      {"group_alive", survives(system, group_alive{3, 7})},
+      {"group_tick", survives(system, group_tick{})},
       {"load", survives(system, load{1, 2, pack_u32({1, 2, 0xFFFFFFFF})})},
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},

@@ -8,7 +8,7 @@
 #include "runtime/kv/kv_turn.hpp"
 #include "runtime/metrics/metrics.hpp"
 #include "runtime/request/sampling_params.hpp"
-#include "runtime/scheduler/plan.hpp"
+#include "runtime/scheduler/step_group.hpp"
 #include "runtime/speculation/calibration.hpp"
 #include "runtime/speculation/step_cost.hpp"
 #include <cstdint>
@@ -96,12 +96,13 @@ struct job {
   sampling_params params;
   std::uint64_t seed = 0; // of this branch
   std::vector<std::int32_t> eos_ids, logit_rows;
-  std::int32_t priority = 0; // lower is served first
-  std::string cache_salt;    // cached prompt starts are shared only between jobs of an equal salt
-  std::uint64_t fork_of = 0; // sequence of an earlier branch of the same request on the same engine; 0 = none
+  std::int32_t priority = 0;       // lower is served first
+  std::int32_t deadline_steps = 0; // 0 = none
+  std::string cache_salt;          // cached prompt starts are shared only between jobs of an equal salt
+  std::uint64_t fork_of = 0;       // sequence of an earlier branch of the same request on the same engine; 0 = none
 };
 TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, emitted, params, seed, eos_ids, logit_rows,
-              priority, cache_salt, fork_of)
+              priority, deadline_steps, cache_salt, fork_of)
 
 struct submit { // -> ack; tokens go to the sender
   stamp head;
@@ -238,6 +239,35 @@ struct spec_report {
 TROUPE_FIELDS(spec_report, decisions, late, drafts, accepted, not_finite, tokens_per_step, positions, temperatures,
               useless, ranks)
 
+// ---- group_sync (its decisions and the intents of its members: step_group.hpp)
+
+template <class Inspector, class Tag, class Rep> auto inspect(Inspector& f, strong_id<Tag, Rep>& id) {
+#if TROUPE_CAF_OLD
+  return f(caf::meta::type_name("id"), id.value);
+#else
+  return f.object(id).fields(f.field("value", id.value));
+#endif
+}
+TROUPE_FIELDS(step_intent, prefill, decode, kv_low, held_tokens, oldest_wait, steps_since_prefill)
+TROUPE_FIELDS(rank_intent, rank, epoch, step, revision, wishes, decode_steps)
+TROUPE_FIELDS(step_decision, epoch, first, steps, kind)
+TROUPE_FIELDS(group_view::culprit, rank, silent)
+TROUPE_FIELDS(group_view, epoch, first, members, left, culprits)
+
+struct join_group { // one way: views and decisions come to the sender
+  std::uint32_t rank = 0;
+};
+TROUPE_FIELDS(join_group, rank)
+struct group_ping {}; // -> group_alive
+TROUPE_FIELDS(group_ping)
+struct group_alive {
+  std::uint32_t rank = 0, epoch = 0;
+};
+TROUPE_FIELDS(group_alive, rank, epoch)
+// A group_sync's reminder to itself: has anybody been silent for too long?
+struct group_tick {};
+TROUPE_FIELDS(group_tick)
+
 // ---- placement
 
 struct load { // one way: rows routed to each expert
@@ -331,6 +361,13 @@ CAF_ADD_TYPE_ID(troupe, (troupe::spec_load))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_plan))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_query))
 CAF_ADD_TYPE_ID(troupe, (troupe::spec_report))
+CAF_ADD_TYPE_ID(troupe, (troupe::rank_intent))
+CAF_ADD_TYPE_ID(troupe, (troupe::step_decision))
+CAF_ADD_TYPE_ID(troupe, (troupe::group_view))
+CAF_ADD_TYPE_ID(troupe, (troupe::join_group))
+CAF_ADD_TYPE_ID(troupe, (troupe::group_ping))
+CAF_ADD_TYPE_ID(troupe, (troupe::group_alive))
+CAF_ADD_TYPE_ID(troupe, (troupe::group_tick))
 CAF_ADD_TYPE_ID(troupe, (troupe::load))
 CAF_ADD_TYPE_ID(troupe, (troupe::slots))
 CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
@@ -351,13 +388,24 @@ using spec_verifier_actor = caf::typed_actor<answers<spec_load>, answers<spec_qu
 struct new_verifier {
   spec_verifier_actor verifier;
 };
+using group_sync_actor = caf::typed_actor<answers<join_group>, answers<rank_intent>, answers<group_alive>,
+                                          answers<rank_lost>, answers<group_tick>, answers<stop>>;
+// LOCAL, one way, from the supervisor: the steps of this scheduler are decided by this coordinator from now on, by none
+// if it is null. Its epochs begin behind `epoch`.
+struct enter_group {
+  group_sync_actor group;
+  std::uint32_t epoch = 0;
+};
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
     caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<kv_turn_done>, answers<step_done>,
                      answers<step_check>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
-                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
-using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<cancel, ack>, answers<stop>>;
+                     answers<enter_group>, answers<group_view>, answers<step_decision>,
+                     answers<group_ping, group_alive>, answers<scheduler_query, scheduler_report>, answers<rank_lost>,
+                     answers<drain>, answers<stop>>;
+using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<stop>>;
 
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_verifier)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::enter_group)

@@ -1,10 +1,14 @@
-// The bounded end of an actor system: ~actor_system waits for every actor, for ever, so it may only run once all are
-// gone.
+// The start and the bounded end of an actor system: ~actor_system waits for every actor, for ever, so it may only run
+// once all are gone.
 #pragma once
 #include "cluster/caf.hpp"
 #include <chrono>
+#include <cstddef>
 
 namespace troupe {
+
+// Whether so many more threads can run at once, with some memory to spare. CAF starts its own without looking.
+bool threads_to_be_had(std::size_t count);
 
 // Waits until no actor is left but `expected` (the caller's own), at most `limit`. Number of actors that are still
 // there.

@@ -27,6 +27,11 @@ void request_metrics::take(const branch_record& r) {
     time_per_output_token.observe(decoding / static_cast<double>(r.output_tokens - 1));
 }
 
+void request_metrics::refuse(const std::string& code, std::int32_t branches) {
+  error += static_cast<std::uint64_t>(branches);
+  error_codes[code] += static_cast<std::uint64_t>(branches);
+}
+
 void engine_metrics::take_step(bool prefill, std::int64_t rows, double run_seconds) {
   ++(prefill ? prefill_steps : decode_steps);
   iteration_tokens.observe(static_cast<double>(rows));

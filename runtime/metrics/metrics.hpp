@@ -50,6 +50,7 @@ struct request_metrics {
   histogram<bounds::latency> end_to_end, decode_time;
 
   void take(const branch_record& r);
+  void refuse(const std::string& code, std::int32_t branches); // that were never queued
 };
 
 // What a scheduler counts. Counters only grow.

@@ -286,7 +286,8 @@ std::vector<chat_message> to_messages(const json& v) {
 }
 
 json_request to_request(const json& v, std::int32_t vocab_size) {
-  only_keys(v, "", {"id", "prompt", "prompt_ids", "messages", "params", "rows", "priority", "cache_salt"});
+  only_keys(v, "",
+            {"id", "prompt", "prompt_ids", "messages", "params", "rows", "priority", "deadline_steps", "cache_salt"});
   if (v.contains("prompt") + v.contains("prompt_ids") + v.contains("messages") != 1)
     fail("invalid_request", "exactly one of prompt, prompt_ids and messages is needed");
   json_request r;
@@ -308,6 +309,11 @@ json_request to_request(const json& v, std::int32_t vocab_size) {
     r.params = to_params(v["params"], vocab_size);
   if (v.contains("priority"))
     r.priority = to_int("priority", v["priority"]);
+  if (v.contains("deadline_steps") && !v["deadline_steps"].is_null()) {
+    r.deadline_steps = to_int("deadline_steps", v["deadline_steps"]);
+    if (r.deadline_steps < 1)
+      out_of_range("deadline_steps", v["deadline_steps"], "at least 1, or leave it out");
+  }
   if (v.contains("cache_salt") && !v["cache_salt"].is_null()) {
     r.cache_salt = to_text("cache_salt", v["cache_salt"]);
     if (r.cache_salt.empty())

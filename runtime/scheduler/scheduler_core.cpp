@@ -198,7 +198,8 @@ void scheduler_core::end_with(sequence& s, std::string code, std::string text, e
 
 void scheduler_core::expire(events& out) {
   while (!deadlines_.empty() && (*deadlines_.begin())->expires <= step_)
-    end_with(**deadlines_.begin(), "deadline", "it was not done within its deadline_steps", out);
+    end_with(**deadlines_.begin(), "deadline",
+             "it did not end within its deadline_steps; give it more, or leave them out", out);
 }
 
 // What has been computed for good and fills whole blocks, from now on for everybody.

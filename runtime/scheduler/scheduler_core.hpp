@@ -68,6 +68,10 @@ public:
   // Books the result of the oldest step that is out; a result of another number is ignored. Values are moved out of
   // `result`.
   void complete(step_result& result, events& out);
+  // A step of a group of engines in which this one has no rows: it counts for waits, deadlines and intervals.
+  void pass(step_kind kind, events& out);
+  // Decode steps until the last sequence that decodes must have ended; 0 = none decodes.
+  std::int32_t decode_steps_left() const;
   // Ends everything that is alive with this error; steps that are out count as over.
   void fail_all(const error& why, events& out);
 

@@ -139,6 +139,20 @@ step_intent scheduler_core::intent() const {
   return i;
 }
 
+std::int32_t scheduler_core::decode_steps_left() const {
+  std::int64_t left = 0;
+  for (const sequence* s : active_)
+    if (s->in == phase::decode)
+      left = std::max(left, longest_length(*s->spec, limits_.max_model_len) - s->length() - s->unresolved);
+  return static_cast<std::int32_t>(std::max<std::int64_t>(left, 0));
+}
+
+void scheduler_core::pass(step_kind kind, events& out) {
+  ++step_;
+  steps_since_prefill_ = kind == step_kind::prefill ? 0 : steps_since_prefill_ + 1;
+  expire(out);
+}
+
 held_back scheduler_core::waiting_for() const {
   if (waiting_.empty())
     return held_back::none;

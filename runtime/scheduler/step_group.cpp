@@ -72,6 +72,12 @@ void step_group::leave(rank_id rank, group_orders& out) {
   decide(out);
 }
 
+void step_group::lost(rank_id rank, group_orders& out) {
+  std::erase(joining_, rank);
+  if (find(rank) != nullptr)
+    form({{rank, true}}, out);
+}
+
 void step_group::decide(group_orders& out) {
   if (!complete())
     return;

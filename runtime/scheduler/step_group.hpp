@@ -73,6 +73,8 @@ public:
   // Takes effect at the next step boundary: when every member has sent its intent.
   void join(rank_id rank, group_orders& out);
   void leave(rank_id rank, group_orders& out);
+  // A rank is known to be gone: the others go on without it at once.
+  void lost(rank_id rank, group_orders& out);
   void tick(group_orders& out);
 
   std::uint32_t epoch() const { return epoch_; }
@@ -114,7 +116,8 @@ public:
   };
   enum class change : std::uint8_t { none, formed, aborted, expelled };
 
-  explicit step_member(rank_id rank) : rank_(rank) {}
+  // Views up to `epoch` are those of an earlier coordinator.
+  explicit step_member(rank_id rank, std::uint32_t epoch = 0) : rank_(rank), epoch_(epoch) {}
 
   // formed: steps under way are finished, then the new epoch's begin. aborted: they are void. none: a stale view.
   change view(const group_view& view);
@@ -133,7 +136,7 @@ public:
 private:
   rank_id rank_;
   bool member_ = false, sent_ = false;
-  std::uint32_t epoch_ = 0, revision_ = 0;
+  std::uint32_t epoch_, revision_ = 0;
   std::uint64_t decided_ = 0, started_ = 0, done_ = 0; // first step that is not decided, started, finished
   std::vector<step_decision> known_;                   // decided and not all started
 };

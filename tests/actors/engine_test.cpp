@@ -155,6 +155,26 @@ BOOST_AUTO_TEST_CASE(branches_have_their_own_seeds_and_ends) {
   finish();
 }
 
+BOOST_AUTO_TEST_CASE(d10_requests_of_equal_parameters_have_seeds_of_their_own) {
+  launch(limits_of(4, 64));
+  std::uint64_t drawn = 0x1234567890abcdef;
+  setup.front.random_bits = [&drawn] { return drawn += 0x9e3779b97f4a7c15; };
+  setup.front.schedulers = {parts.engines[0].scheduler};
+  setup.front.limits = setup.limits;
+  setup.front.kv = setup.kv;
+  tell_from_outside(parts.front, stop{});
+  sched.run();
+  parts.front = sys.spawn(gateway, setup.front);
+  live = std::make_shared<live_requests>(); // the one of the lost gateway takes nothing any more
+  for (const char* id : {"a", "b"})
+    open(id, prompt_of(10, 1), params_of(20), false);
+  sched.run();
+  BOOST_TEST(results["a"].at(0).seq_seed != results["b"].at(0).seq_seed);
+  BOOST_TEST(results["a"].at(0).token_ids != results["b"].at(0).token_ids, boost::test_tools::per_element());
+  tell_from_outside(parts.front, stop{});
+  finish();
+}
+
 BOOST_AUTO_TEST_CASE(a_stop_string_ends_the_branch_and_the_sequence) {
   launch(limits_of(4, 64));
   const auto prompt = prompt_of(20, 5);
@@ -219,7 +239,7 @@ BOOST_AUTO_TEST_CASE(refusals_of_the_scheduler_end_the_request) {
   finish();
 }
 
-BOOST_AUTO_TEST_CASE(a_failed_step_and_a_bad_row_end_only_their_sequences) {
+BOOST_AUTO_TEST_CASE(d19_a_failed_step_and_a_bad_row_end_only_their_sequences) {
   launch(limits_of(4, 64));
   engines[0]->failures = 1;
   open("first", prompt_of(10, 1), params_of(3));
@@ -333,7 +353,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_throws_harms_nobody) {
   r->params = params_of(3);
   r->live = live;
   r->on_event = [](const generation_event&) { throw std::runtime_error("reader"); };
-  live->add("bad", r->req);
+  BOOST_REQUIRE(live->add("bad", r->req));
   tell_from_outside(parts.front, open_request{r});
   open("good", prompt_of(5, 1), params_of(3));
   sched.run();
@@ -361,6 +381,99 @@ BOOST_AUTO_TEST_CASE(a_lost_session_gives_an_end_and_frees_the_engine) {
   finish();
 }
 
+BOOST_AUTO_TEST_CASE(a_lost_gateway_leaves_nobody_waiting) {
+  for (std::size_t when = 0; when < 200; when += 7) {
+    stub_process w;
+    w.launch(limits_of(2, 64), 2);
+    auto p = params_of(40);
+    p.n = 2;
+    for (int i = 0; i < 3; ++i)
+      w.open("r" + std::to_string(i), prompt_of(30, i), p);
+    w.turn(when);
+    for (int i = 3; i < 6; ++i) // in the mailbox when it ends
+      w.open("r" + std::to_string(i), prompt_of(30, i), p);
+    caf::anon_send_exit(w.parts.front, caf::exit_reason::kill);
+    w.sched.run();
+    for (int i = 0; i < 6; ++i) {
+      const auto& list = w.results["r" + std::to_string(i)];
+      BOOST_REQUIRE(list.size() == 2u);
+      for (const auto& r : list)
+        BOOST_TEST((!r.failure || r.failure->code == "engine_lost"));
+    }
+    BOOST_TEST(w.live->size() == 0u);
+    BOOST_TEST(w.live->add("later", {1, 99}).failure().code == "engine_lost");
+    for (const auto& e : w.parts.engines)
+      BOOST_TEST(w.query<scheduler_report>(e.scheduler, scheduler_query{}).live == 0u);
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_verifier_is_replaced_and_decoding_never_stops) {
+  launch(limits_of(2, 64));
+  auto p = params_of(300);
+  p.ignore_eos = true;
+  open("a", prompt_of(20, 1), p);
+  auto* r =
+      dynamic_cast<worker_root_actor::stateful_pointer<worker_root_state>>(caf::actor_cast<caf::abstract_actor*>(root));
+  BOOST_REQUIRE(r);
+  for (int lost = 0; lost < 3; ++lost) {
+    turn(100);
+    caf::anon_send_exit(state_of(r).parts.engines[0].verifier, caf::exit_reason::kill);
+  }
+  sched.run();
+  BOOST_TEST(results["a"].at(0).token_ids == expected("a", prompt_of(20, 1), p).output,
+             boost::test_tools::per_element());
+  BOOST_TEST(query<spec_report>(state_of(r).parts.engines[0].verifier, spec_query{}).decisions > 0u);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_deadline_ends_a_request_with_what_it_has) {
+  launch(limits_of(2, 64));
+  auto p = params_of(100);
+  p.ignore_eos = true;
+  open("late", prompt_of(20, 1), p, true, {}, 0, 10);
+  open("free", prompt_of(20, 1), p);
+  open("done", prompt_of(20, 2), params_of(3), true, {}, 0, 10000);
+  sched.run();
+  const auto& late = results["late"].at(0);
+  BOOST_TEST(late.finish_reason == "error");
+  BOOST_REQUIRE(late.failure.has_value());
+  BOOST_TEST(late.failure->code == "deadline");
+  BOOST_TEST(late.failure->message.find("request late") != std::string::npos);
+  const auto want = expected("late", prompt_of(20, 1), p).output;
+  BOOST_TEST(late.token_ids.size() >= 8u);
+  BOOST_TEST(late.token_ids.size() <= 10u);
+  BOOST_TEST(std::equal(late.token_ids.begin(), late.token_ids.end(), want.begin()));
+  BOOST_TEST(results["free"].at(0).token_ids.size() == 100u);
+  BOOST_TEST(results["done"].at(0).token_ids.size() == 3u);
+  expect_quiet();
+  finish();
+}
+
+// Sessions are many and run on several threads; the engine still serves requests in the order of their arrival.
+BOOST_AUTO_TEST_CASE(requests_of_one_client_reach_the_engine_in_order) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    stub_process w;
+    w.launch(limits_of(1, 64));
+    std::mt19937 random(seed);
+    for (int i = 0; i < 8; ++i)
+      w.open("r" + std::to_string(i), prompt_of(5, i), params_of(2));
+    std::vector<std::string> ends;
+    while (!w.sched.jobs.empty()) {
+      std::swap(w.sched.jobs.front(), w.sched.jobs[random() % w.sched.jobs.size()]);
+      w.sched.try_run_once();
+      for (const auto& [id, list] : w.results)
+        if (!list.empty() && std::ranges::find(ends, id) == ends.end())
+          ends.push_back(id);
+    }
+    BOOST_TEST(w.engines[0]->order == (std::vector<std::string>{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}),
+               boost::test_tools::per_element());
+    BOOST_TEST(ends.size() == 8u);
+    w.finish();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_load_reaches_the_placement) {
   launch(limits_of(2, 64));
   open("a", prompt_of(5, 1), params_of(40));
@@ -374,7 +487,7 @@ BOOST_AUTO_TEST_CASE(the_load_reaches_the_placement) {
   finish();
 }
 
-BOOST_AUTO_TEST_CASE(a_silent_executor_ends_the_requests_at_the_time_limit) {
+BOOST_AUTO_TEST_CASE(d18_a_silent_executor_ends_the_requests_at_the_time_limit) {
   auto silent = sys.spawn([](executor_actor::pointer me) -> executor_actor::behavior_type {
     return {[=](const step&) -> caf::result<step_done> { return me->make_response_promise<step_done>(); },
             [](const device_check&) {}, [=](const stop&) { me->quit(); }};
@@ -442,8 +555,11 @@ std::vector<mixed_request> mixed_requests() {
 // All result lines without their usage, by id and branch.
 std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_request> requests,
                                                              const scheduler_limits& limits, std::size_t engine_count,
-                                                             unsigned seed, bool one_by_one) {
+                                                             unsigned seed, bool one_by_one, bool group = false,
+                                                             bool any_order = false) {
   stub_process w;
+  if (group)
+    w.setup.group_sync = step_group_settings{.rule = rule_of(limits), .decode_run = seed % 2 == 0 ? 1 : 4};
   w.launch(limits, engine_count);
   std::mt19937_64 random(seed);
   if (seed > 0)
@@ -455,6 +571,8 @@ std::map<std::pair<std::string, int>, std::string> run_mixed(std::vector<mixed_r
     else
       w.turn(random() % 50);
   }
+  if (any_order)
+    w.run_in_any_order(random);
   w.sched.run();
   w.expect_quiet();
   std::map<std::pair<std::string, int>, std::string> lines;
@@ -501,8 +619,13 @@ BOOST_AUTO_TEST_CASE(mixed_requests_give_the_same_lines_however_they_are_run) {
     for (const std::size_t engine_count : {1u, 2u})
       for (const std::int32_t seqs : {3, 64}) {
         const auto l = chunk > 0 ? limits_of(seqs, chunk) : limits_of(seqs, 600, false);
-        const auto lines = run_mixed(requests, l, engine_count, seed++, false);
-        BOOST_TEST((lines == alone), "chunk " << chunk << " engines " << engine_count << " sequences " << seqs);
+        for (const bool group : {false, true}) {
+          if (group && engine_count == 1)
+            continue;
+          const auto lines = run_mixed(requests, l, engine_count, seed++, false, group, seqs == 3);
+          BOOST_TEST((lines == alone),
+                     "chunk " << chunk << " engines " << engine_count << " sequences " << seqs << " group " << group);
+        }
       }
 }
 

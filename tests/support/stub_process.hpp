@@ -21,6 +21,10 @@ public:
   stub_step_engine(std::int32_t blocks, std::int32_t vocab) : model(blocks) { model.vocab = vocab; }
   void launch(const step_plan& plan) override {
     ++steps;
+    kinds.emplace_back(plan.number, plan.kind);
+    for (const planned_sequence& s : plan.sequences)
+      if (s.start == 0)
+        order.push_back(s.spec->request_id);
     if (failures > 0) {
       --failures;
       model.spoil(plan);
@@ -45,7 +49,9 @@ public:
     out.pop_front();
   }
   std::deque<step_result> out;
-  bool hold = false; // steps stay out
+  std::vector<std::pair<std::uint64_t, step_kind>> kinds; // of every plan, with its number
+  std::vector<std::string> order;                         // of the requests whose prompts began
+  bool hold = false;                                      // steps stay out
   bool after_failure = false;
   stub_model model;
   int failures = 0, steps = 0;
@@ -82,6 +88,7 @@ struct stub_process : by_hand {
       if (i < setup.context.size())
         setup.engines.back() = std::make_shared<context_leader>(engines.back(), setup.context[i].team);
     }
+    setup.live = live;
     root = sys.spawn(worker_root, std::make_shared<const process_setup>(setup));
     auto answer = ask(self.ptr(), root, std::chrono::milliseconds(1000), start{});
     sched.run();
@@ -89,7 +96,8 @@ struct stub_process : by_hand {
   }
 
   void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params,
-            bool seed_from_id = true, const std::string& salt = {}, std::int32_t priority = 0) {
+            bool seed_from_id = true, const std::string& salt = {}, std::int32_t priority = 0,
+            std::int32_t deadline_steps = 0) {
     auto r = std::make_shared<request_record>();
     r->id = id;
     r->req = {1, ++next_request};
@@ -98,6 +106,7 @@ struct stub_process : by_hand {
     r->seed_from_id = seed_from_id;
     r->cache_salt = salt;
     r->priority = priority;
+    r->deadline_steps = deadline_steps;
     r->live = live;
     r->accepted = std::chrono::steady_clock::now();
     r->on_event = [this](const generation_event& e) {
@@ -108,7 +117,7 @@ struct stub_process : by_hand {
       if (e.result)
         results[e.id].push_back(*e.result);
     };
-    BOOST_REQUIRE(live->add(id, r->req));
+    BOOST_REQUIRE(live->add(id, r->req, r));
     tell_from_outside(parts.front, open_request{r});
   }
   void abort(const std::string& id) {
@@ -121,6 +130,13 @@ struct stub_process : by_hand {
       if (!sched.try_run_once())
         return false;
     return true;
+  }
+  // Handles messages until none is left, each time those of any actor that has some.
+  template <class Random> void run_in_any_order(Random& random) {
+    while (!sched.jobs.empty()) {
+      std::swap(sched.jobs.front(), sched.jobs[random() % sched.jobs.size()]);
+      sched.try_run_once();
+    }
   }
   template <class Out, class Handle, class In> Out query(const Handle& to, const In& q) {
     Out out;

@@ -68,6 +68,15 @@ BOOST_AUTO_TEST_CASE(priority_and_salt_stand_beside_the_params) {
   BOOST_TEST(r.priority == -7);
   BOOST_TEST(r.cache_salt == "tenant ü");
   BOOST_TEST(good(R"({"prompt":"x","cache_salt":null})").cache_salt == "");
+  BOOST_TEST(plain.deadline_steps == 0);
+  BOOST_TEST(good(R"({"prompt":"x","deadline_steps":null})").deadline_steps == 0);
+  BOOST_TEST(good(R"({"prompt":"x","deadline_steps":1})").deadline_steps == 1);
+  for (const char* value : {"0", "-5"})
+    bad(R"({"prompt":"x","deadline_steps":)" + std::string(value) + "}", "invalid_params",
+        "deadline_steps = " + std::string(value) + " is out of range: at least 1");
+  bad(R"({"prompt":"x","deadline_steps":2147483648})", "invalid_params", "deadline_steps = 2147483648 is out of range");
+  bad(R"({"prompt":"x","deadline_steps":"9"})", "invalid_params", "deadline_steps = \"9\" has the wrong type");
+  bad_params(R"({"deadline_steps":1})", "invalid_request", "unknown key \"deadline_steps\" in params");
   bad(R"({"prompt":"x","priority":1.5})", "invalid_params", "priority = 1.5 has the wrong type: an integer");
   bad(R"({"prompt":"x","priority":2147483648})", "invalid_params", "priority = 2147483648 is out of range");
   bad(R"({"prompt":"x","cache_salt":""})", "invalid_request", "cache_salt = \"\" is out of range");
