@@ -2,8 +2,13 @@
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <spdlog/spdlog.h>
+#include <string_view>
+#include <unistd.h>
 
 namespace {
 
@@ -21,9 +26,28 @@ struct verb_runner {
   int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }
 };
 
+// Memory that is short on a thread of the engine has nobody to tell it to: one line instead of a crash report. Anything
+// else that comes here is a fault of the program.
+[[noreturn]] void end_at_once() {
+  try {
+    if (std::current_exception())
+      std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view text =
+        "troupe: error: out of memory: use a smaller --max-num-seqs, --kv-blocks or --max-model-len\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+    std::_Exit(troupe::exit_request_failed);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "troupe: error: %s\n", e.what());
+  } catch (...) {
+  }
+  std::abort();
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_at_once);
   troupe::occupy_standard_streams();
   troupe::set_up_logging({});
   try {

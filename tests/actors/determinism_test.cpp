@@ -18,8 +18,12 @@ using namespace troupe;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int prompts = 3, output_tokens = 8; // sanitizers look at memory, not at bits
+#if defined(__SANITIZE_THREAD__)
+constexpr int prompts = 2, output_tokens = 6; // looks at hand-overs, not at bits
+constexpr std::size_t most_rows = 4;
+constexpr bool fills_the_cache = false; // these prompts are too short for a second block
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr int prompts = 3, output_tokens = 8; // looks at memory, not at bits
 constexpr std::size_t most_rows = 6;
 constexpr bool fills_the_cache = false; // these prompts are too short for a second block
 #else
@@ -30,10 +34,11 @@ constexpr bool fills_the_cache = true;
 
 // What must not matter. The defaults are those of the reference run, except that it runs every request alone.
 struct cell {
-  int seqs = 16, rows = 1024, threads = 1, engines = 1, ep = 1;
-  int order = 0;          // of submission: as given, reversed, or shuffled by this number
-  bool strangers = false; // other requests join when the first output is there
-  int kv_blocks = 0;      // 0 = enough for all; few: sequences lose their cache to others
+  int seqs = 16, rows = 1024, threads = 1, engines = 1, ep = 1, cp = 1;
+  int order = 0;           // of submission: as given, reversed, or shuffled by this number
+  bool strangers = false;  // other requests join when the first output is there
+  int kv_blocks = 0;       // 0 = enough for all; few: sequences lose their cache to others
+  bool group_sync = false; // of two engines at least
   bool async = false;
   bool prefix_cache = false; // then all requests run a second time, on what the first has left
 };
@@ -78,7 +83,11 @@ const std::vector<axis> axes{
      {{"1", [](cell& c) { c.engines = 1; }},
       {"2", [](cell& c) { c.engines = 2; }},
       {"4", [](cell& c) { c.engines = 4; }}}},
+    {"group sync",
+     {{"off", [](cell& c) { c.group_sync = false; }},
+      {"on", [](cell& c) { c.group_sync = true, c.engines = std::max(c.engines, 2); }}}},
     {"ep", {{"1", [](cell& c) { c.ep = 1; }}, {"2", [](cell& c) { c.ep = 2; }}, {"5", [](cell& c) { c.ep = 5; }}}},
+    {"cp", {{"1", [](cell& c) { c.cp = 1; }}, {"2", [](cell& c) { c.cp = 2; }}, {"4", [](cell& c) { c.cp = 4; }}}},
 };
 
 std::string name_of(const std::vector<int>& row) {
@@ -154,6 +163,8 @@ engine_options options_of(const cell& c) {
   o.threads = c.threads;
   o.engines = c.engines;
   o.ep = c.ep;
+  o.cp = c.cp;
+  o.group_sync = c.group_sync;
   o.kv_blocks = c.kv_blocks;
   o.async = c.async;
   o.prefix_cache = c.prefix_cache;
@@ -385,6 +396,10 @@ BOOST_AUTO_TEST_CASE(the_whole_matrix) {
 
 // The comparison has to see what it is there for: seeds taken from the order of submission, and other roundings.
 BOOST_AUTO_TEST_CASE(a_defect_is_seen) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  BOOST_TEST_MESSAGE("skipped: it tests the comparison above, which is the same without a sanitizer");
+  return;
+#endif
   const std::vector<work> all = requests_of(4, 16);
   comparison seeds(run_alone(all)), bits(run_alone(all));
   cell reversed;

@@ -88,7 +88,7 @@ struct exchange_world {
 
 BOOST_FIXTURE_TEST_SUITE(expert_rows_exchange, exchange_world)
 
-BOOST_AUTO_TEST_CASE(every_contribution_comes_from_its_owner_for_all_engines_at_once) {
+BOOST_AUTO_TEST_CASE(c20_every_contribution_comes_from_its_owner_for_all_engines_at_once) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> engines;
   for (int e = 0; e < 3; ++e)

@@ -116,8 +116,13 @@ BOOST_AUTO_TEST_CASE(c02_preemption_changes_no_byte) {
   }
   LLM roomy(options_with(0, false, false));
   const auto expected = roomy.generate(requests, params);
-  for (const bool async : {true, false})
-    for (const bool prefix_cache : {true, false}) {
+#if defined(__SANITIZE_THREAD__)
+  const std::initializer_list<bool> values{true}; // the other ways have fewer hand-overs
+#else
+  const std::initializer_list<bool> values{true, false};
+#endif
+  for (const bool async : values)
+    for (const bool prefix_cache : values) {
       LLM tight(options_with(6, prefix_cache, async)); // each needs up to three blocks
       const auto seen = tight.generate(requests, params);
       BOOST_REQUIRE(seen.size() == expected.size());

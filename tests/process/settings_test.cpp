@@ -25,7 +25,7 @@ void refused(const finished_process& run, const std::vector<std::string>& named)
 
 BOOST_AUTO_TEST_SUITE(engine_settings)
 
-BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_remedy) {
+BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and_remedy) {
   refused(generate_with({"--yoco", "full"}), {"--yoco = full", "use off, mask, compact or exact"});
   refused(generate_with({"--yoco", "compact", "--yoco-keep", "139"}),
           {"yoco_keep = 139", "window (128)", "take back (12)", "140 or more"});
@@ -42,6 +42,7 @@ BOOST_AUTO_TEST_CASE(values_without_effect_are_refused_with_value_reason_and_rem
   refused(generate_with({"--spec-curve", "curve.json"}), {"spec_curve = curve.json", "no effect"});
   refused(generate_with({"--spec-curve", ""}), {"--spec-curve", "no file is named"});
   refused(generate_with({"--confidence-temperature", "1.5"}), {"confidence_temperature = 1.5", "no effect"});
+  refused(generate_with({"--group-sync"}), {"group_sync = true", "no effect with one engine"});
   refused(generate_with({"--snapshot-interval", "100"}), {"--snapshot-interval = 100", "multiple of 128"});
   refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});

@@ -155,8 +155,8 @@ BOOST_AUTO_TEST_CASE(memory_is_bounded_and_the_beginning_of_chains_stays_longest
   BOOST_TEST(none.choose_engine(second, 10, chain_of(1, 3)) == 1u);
 }
 
-// C23: eight engines, 6000 requests of 128 to 8192 tokens.
-BOOST_AUTO_TEST_CASE(outstanding_tokens_stay_even_on_a_skewed_trace) {
+// Eight engines, 6000 requests of 128 to 8192 tokens.
+BOOST_AUTO_TEST_CASE(c23_outstanding_tokens_stay_even_on_a_skewed_trace) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     engine_router plain, with_prefixes;
     std::size_t turn = 0;

@@ -1,5 +1,5 @@
 // What users of other engines complained about (engine.md §19): each complaint that a scheduler can cause is a test.
-// C10, C17, C19-C21 and C23 belong to other layers; C8 and C22 also to step_type_test.cpp.
+// Those of other layers are in actors/ (C10, C17, C19, C20, also C8, C9, C22), process/ (C21), routing_test.cpp (C23).
 #include "tests/support/core_world.hpp"
 #include <boost/test/unit_test.hpp>
 #include <random>
@@ -488,7 +488,7 @@ BOOST_AUTO_TEST_CASE(c16_waiting_outweighs_priority_after_a_bounded_time) {
   BOOST_TEST(w.results[1].first_token_step < 60); // ... for two priority levels of 20 steps each
 }
 
-BOOST_AUTO_TEST_CASE(c18_a_duplicate_id_is_refused) {
+BOOST_AUTO_TEST_CASE(c18_d20_a_duplicate_id_is_refused) {
   core_world w(small_limits(true));
   const core_request r(1, made_prompt(10), 5, 3);
   BOOST_REQUIRE(w.submit(r));

@@ -1,5 +1,5 @@
-// Defects of the original scheduler (engine.md §17) that this one must not have. D8-D10, D12, D16-D19 belong to other
-// layers; D20 is c18 among the complaints, D13 and D24 are there too.
+// Defects of the original scheduler (engine.md §17) that this one must not have. D10, D12 and D17-D19
+// are in actors/; D20 is among the complaints.
 #include "tests/support/core_world.hpp"
 #include <boost/test/unit_test.hpp>
 
@@ -186,6 +186,34 @@ BOOST_AUTO_TEST_CASE(d07_the_victim_is_the_last_by_priority_then_arrival) {
   }
 }
 
+// The pool is too small for all: some lose their cache, also in the middle of forced tokens, and none ends for it.
+BOOST_AUTO_TEST_CASE(d08_d09_a_preempted_request_goes_on_with_the_tokens_that_it_would_have_had) {
+  for (const bool async : {false, true}) {
+    auto l = small_limits(async);
+    l.kv_blocks = 9;
+    core_world w(l);
+    std::vector<core_request> all;
+    for (std::uint64_t id = 1; id <= 5; ++id) {
+      all.emplace_back(id, made_prompt(60 + 30 * static_cast<std::int32_t>(id), static_cast<std::int32_t>(id)), 200,
+                       id);
+      for (std::int32_t t = 0; t < 90; ++t)
+        if (id % 2 == 0)
+          all.back().spec->params.golden_token_ids.push_back((7 * t + static_cast<std::int32_t>(id)) % 50);
+      BOOST_REQUIRE(w.submit(all.back()));
+    }
+    w.run();
+    std::int32_t forced_and_preempted = 0;
+    for (const core_request& r : all) {
+      const core_outcome& o = w.results[r.spec->id.value];
+      BOOST_TEST((o.end == finish_reason::length));
+      BOOST_TEST(o.tokens == alone(r, w), each);
+      forced_and_preempted += r.spec->params.golden_token_ids.empty() ? 0 : o.preemptions;
+    }
+    BOOST_TEST(forced_and_preempted > 0);
+    BOOST_TEST(w.healthy(), w.trouble);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(d11_a_head_that_does_not_fit_is_passed_for_a_bounded_time) {
   for (const std::int32_t ageing : {40, 150}) {
     auto l = small_limits();
@@ -255,6 +283,18 @@ BOOST_AUTO_TEST_CASE(d15_prompt_and_output_fill_the_models_length_exactly) {
   w.run();
   BOOST_TEST(w.results[1].tokens.size() == 3u);
   BOOST_TEST(w.model.rows == 999); // the last token is not computed
+}
+
+// Of its two cases, images and workers that hang, the first has no counterpart: what is too large is a prompt.
+BOOST_AUTO_TEST_CASE(d16_a_prompt_beyond_the_rows_of_a_step_fails_alone) {
+  auto l = small_limits();
+  l.chunked_prefill = false;
+  core_world w(l);
+  BOOST_TEST(w.submit(core_request(1, made_prompt(257), 3)).failure().code == "prompt_too_long");
+  BOOST_REQUIRE(w.submit(core_request(2, made_prompt(256), 3)));
+  w.run();
+  BOOST_TEST((w.results[2].end == finish_reason::length));
+  BOOST_TEST(w.results.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(d21_the_first_decode_step_has_one_row) {
