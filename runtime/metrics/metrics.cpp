@@ -28,7 +28,6 @@ void request_metrics::take(const branch_record& r) {
 }
 
 void request_metrics::refuse(const std::string& code, std::int32_t branches) {
-  error += static_cast<std::uint64_t>(branches);
   error_codes[code] += static_cast<std::uint64_t>(branches);
 }
 

@@ -167,8 +167,8 @@ void write_request_counters(writer& w) {
          [](const s& e) { return e.requests.prompt_tokens; });
   w.each("troupe:generation_tokens_total", type::counter, "Output tokens of the branches that have ended.",
          [](const s& e) { return e.requests.generation_tokens; });
-  w.by_label("troupe:request_success_total", type::counter,
-             "Branches that have ended or were refused, by finish reason.", "finished_reason", [](const s& e) {
+  w.by_label("troupe:request_success_total", type::counter, "Branches that have ended, by finish reason.",
+             "finished_reason", [](const s& e) {
                return labelled<std::uint64_t>{{"stop", e.requests.stop},
                                               {"length", e.requests.length},
                                               {"abort", e.requests.abort},

@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(d18_an_engine_whose_step_does_not_end_is_left_behind) {
   setup.step_limit = std::chrono::seconds(20);
   launch_group(3);
   for (int i = 0; i < 6; ++i)
-    ask_for(30, 60);
+    ask_for(30, 300);
   turn(1500);
   engines[1]->hold = true;
   for (int seconds = 0; seconds < 60; ++seconds) {

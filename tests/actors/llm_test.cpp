@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(generates_text_and_refuses_bad_requests_one_by_one) {
   auto bad = greedy(0);
   BOOST_TEST(llm.generate({requests[0]}, bad)[0].failure->code == "invalid_params");
   const std::string metrics = llm.metrics();
-  BOOST_TEST(test_support::metric(metrics, "request_success_total", "finished_reason=\"error\"") == 8);
+  BOOST_TEST(test_support::metric(metrics, "request_success_total", "finished_reason=\"error\"") == 0);
+  BOOST_TEST(test_support::metric(metrics, "request_errors_total") == 8);
   BOOST_TEST(test_support::metric(metrics, "request_errors_total", "code=\"empty_prompt\"") == 2);
   BOOST_TEST(test_support::metric(metrics, "request_errors_total", "code=\"prompt_too_long\"") == 1);
 }

@@ -51,13 +51,14 @@ BOOST_AUTO_TEST_CASE(a_batch_is_counted_exactly) {
       {ids("stop", {300, 301})},
       {.temperature = 0, .max_tokens = 3, .ignore_eos = true, .stop_token_ids = {two.at(0).token_ids.at(0)}});
   BOOST_TEST(stopped.at(0).finish_reason == "stop");
-  // Refused before it was queued: not a request of any engine.
+  // Refused before it was queued: an error, but not a request that any engine ended.
   BOOST_TEST(llm.generate({ids("bad", {-1})}, sampling_params{}).at(0).finish_reason == "error");
 
   text = llm.metrics();
   BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"length\"") == 5 + 2);
   BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"stop\"") == 1);
   BOOST_TEST(metric(text, "request_success_total", "finished_reason=\"error\"") == 0);
+  BOOST_TEST(metric(text, "request_errors_total", "code=\"invalid_prompt\"") == 1);
   BOOST_TEST(metric(text, "prompt_tokens_total") == 60 + 2 * 2 + 2);
   BOOST_TEST(metric(text, "generation_tokens_total") == 5 * 7 + 2 * 3 + 1);
   BOOST_TEST(metric(text, "request_success_total", "engine=\"0\"") > 0);
