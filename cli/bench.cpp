@@ -32,16 +32,11 @@ void bench_operations(const bench_settings& settings) {
                 });
 }
 
-constexpr std::array benches{named_bench{"decode", bench_decode},
-                             named_bench{"prefill", bench_prefill},
-                             named_bench{"replay", bench_replay},
-                             named_bench{"control", bench_control},
-                             named_bench{"idle", bench_idle},
-                             named_bench{"scheduler", bench_scheduler},
-                             named_bench{"soak", bench_soak},
-                             named_bench{"tokenizer", bench_text},
-                             named_bench{"grammar", bench_grammar},
-                             named_bench{"speculation", bench_speculation},
+constexpr std::array benches{named_bench{"decode", bench_decode},     named_bench{"prefill", bench_prefill},
+                             named_bench{"replay", bench_replay},     named_bench{"control", bench_control},
+                             named_bench{"idle", bench_idle},         named_bench{"scheduler", bench_scheduler},
+                             named_bench{"soak", bench_soak},         named_bench{"tokenizer", bench_text},
+                             named_bench{"grammar", bench_grammar},   named_bench{"speculation", bench_speculation},
                              named_bench{"kernels", bench_operations}};
 
 } // namespace
