@@ -39,7 +39,7 @@ public:
   bool known(std::size_t at) const { return known_.contains(at); }
   // What timing one more size takes, at most.
   double next_ms() const {
-    return 4 * std::ranges::max(known_, {}, [](const auto& k) { return k.second; }).second;
+    return 4 * std::ranges::max_element(known_, {}, [](const auto& k) { return k.second; })->second;
   }
   double spent() const { return spent_; }
   std::vector<timed_size> points() const {
