@@ -192,49 +192,109 @@ void char_dfa::trim() {
   *this = std::move(out);
 }
 
-// Moore's refinement: states are equal while their classes and the classes that their edges lead to are.
+// Hopcroft's partition refinement: states are equal unless characters can tell them apart. Missing edges lead to one
+// more state, which is dead.
 void char_dfa::merge_equal() {
-  constexpr std::size_t most_work = 1'000'000; // edges looked at; long chains gain nothing from more rounds
-  const std::size_t n = size();
-  std::vector<std::uint32_t> group(accepts_.begin(), accepts_.end());
-  std::size_t groups = 0, work = 0;
-  while (true) {
-    std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, vector_hash> found;
-    std::vector<std::uint32_t> next(n), signature;
-    for (std::uint32_t s = 0; s < n; ++s) {
-      signature = {group[s]};
-      char32_t high = 0;
-      for (const edge& e : edges(s)) {
-        const bool joins = signature.size() > 1 && signature.back() == group[e.target] &&
-                           (high + 1 == e.low || (high == first_surrogate - 1 && e.low == last_surrogate + 1));
-        if (joins)
-          signature[signature.size() - 2] = e.high;
-        else
-          signature.insert(signature.end(), {e.low, e.high, group[e.target]});
-        high = e.high;
-      }
-      next[s] = found.try_emplace(signature, static_cast<std::uint32_t>(found.size())).first->second;
-    }
-    group = std::move(next);
-    if (found.size() == groups)
-      break;
-    groups = found.size();
-    work += edges_.size() + n;
-    if (work > most_work)
-      return;
+  constexpr std::size_t most_cells = 2'000'000; // of the table of transitions; beyond, states stay as they are
+  std::vector<char32_t> cuts{0, last_char + 1};
+  for (const edge& e : edges_) {
+    cuts.push_back(e.low);
+    cuts.push_back(e.high + 1);
   }
-  if (groups == n)
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  const std::size_t n = size() + 1, classes = cuts.size() - 1;
+  if (n < 3 || n * classes > most_cells)
+    return;
+
+  // sources[first_source[c * n + s] ...]: states from which a character of class c leads to s.
+  std::vector<std::uint32_t> target(n * classes, static_cast<std::uint32_t>(n - 1));
+  for (std::uint32_t s = 0; s < size(); ++s)
+    for (const edge& e : edges(s))
+      for (auto c = static_cast<std::size_t>(std::lower_bound(cuts.begin(), cuts.end(), e.low) - cuts.begin());
+           cuts[c] <= e.high; ++c)
+        target[c * n + s] = e.target;
+  std::vector<std::uint32_t> first_source(n * classes + 1), sources(n * classes);
+  for (std::size_t i = 0; i < n * classes; ++i)
+    ++first_source[i / n * n + target[i] + 1];
+  for (std::size_t i = 0; i < n * classes; ++i)
+    first_source[i + 1] += first_source[i];
+  std::vector<std::uint32_t> fill(first_source.begin(), first_source.end() - 1);
+  for (std::size_t i = 0; i < n * classes; ++i)
+    sources[fill[i / n * n + target[i]]++] = static_cast<std::uint32_t>(i % n);
+
+  // Groups are ranges of `order`; the marked members of a group are at its front.
+  struct group {
+    std::uint32_t begin, end, marked = 0;
+    bool open = false;
+  };
+  std::vector<std::uint32_t> order, place(n), group_of(n);
+  std::vector<group> groups;
+  for (const bool accepting : {true, false}) {
+    const auto begin = static_cast<std::uint32_t>(order.size());
+    for (std::uint32_t s = 0; s < n; ++s)
+      if ((s < size() && accepts_[s]) == accepting) {
+        place[s] = static_cast<std::uint32_t>(order.size());
+        group_of[s] = static_cast<std::uint32_t>(groups.size());
+        order.push_back(s);
+      }
+    groups.push_back({begin, static_cast<std::uint32_t>(order.size())});
+  }
+  const auto smaller = [&](std::uint32_t a, std::uint32_t b) {
+    return groups[a].end - groups[a].begin <= groups[b].end - groups[b].begin ? a : b;
+  };
+  std::vector<std::uint32_t> open{smaller(0, 1)}, touched, splitter;
+  groups[open[0]].open = true;
+  while (!open.empty()) {
+    group& by = groups[open.back()];
+    open.pop_back();
+    by.open = false;
+    splitter.assign(order.begin() + by.begin, order.begin() + by.end);
+    for (std::size_t c = 0; c < classes; ++c) {
+      touched.clear();
+      for (const std::uint32_t t : splitter)
+        for (std::uint32_t i = first_source[c * n + t]; i < first_source[c * n + t + 1]; ++i) {
+          const std::uint32_t s = sources[i];
+          group& g = groups[group_of[s]];
+          if (g.marked == 0)
+            touched.push_back(group_of[s]);
+          const std::uint32_t front = g.begin + g.marked++, other = order[front];
+          std::swap(order[front], order[place[s]]);
+          place[other] = place[s];
+          place[s] = front;
+        }
+      for (const std::uint32_t g : touched) {
+        const std::uint32_t middle = groups[g].begin + groups[g].marked;
+        groups[g].marked = 0;
+        if (middle == groups[g].end)
+          continue;
+        const auto fresh = static_cast<std::uint32_t>(groups.size());
+        groups.push_back({groups[g].begin, middle});
+        groups[g].begin = middle;
+        for (std::uint32_t i = groups[fresh].begin; i < middle; ++i)
+          group_of[order[i]] = fresh;
+        const std::uint32_t next = groups[g].open ? fresh : smaller(g, fresh);
+        groups[next].open = true;
+        open.push_back(next);
+      }
+    }
+  }
+
+  if (groups.size() == n)
     return;
   char_dfa out;
-  std::vector<std::uint32_t> number(groups, none), order{0};
-  number[group[0]] = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    out.begin_state(accepts_[order[i]]);
-    for (const edge& e : edges(order[i])) {
-      const std::uint32_t g = group[e.target];
+  const std::uint32_t dead = group_of[n - 1];
+  std::vector<std::uint32_t> number(groups.size(), none), found{0};
+  number[group_of[0]] = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    out.begin_state(accepts_[found[i]]);
+    for (const edge& e : edges(found[i])) {
+      const std::uint32_t g = group_of[e.target];
+      if (g == dead)
+        continue;
       if (number[g] == none) {
-        number[g] = static_cast<std::uint32_t>(order.size());
-        order.push_back(e.target);
+        number[g] = static_cast<std::uint32_t>(found.size());
+        found.push_back(e.target);
       }
       out.add_edge(e.low, e.high, number[g]);
     }
@@ -294,7 +354,10 @@ char_dfa char_dfa::words(std::span<const std::u32string> words) {
     for (const auto& [c, target] : n.next)
       out.add_edge(c, c, target);
   }
-  out.finish();
+  if (trie.size() <= 2000)
+    out.finish();
+  else
+    out.trim(); // sharing the ends of that many words costs more than it saves
   return out;
 }
 
