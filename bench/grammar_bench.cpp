@@ -15,14 +15,12 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr const char *built_in = R"({"kind":"regex","source":"[a-z]{1,400}","cases":[{"text":"abcdefghij"}]}
-{"kind":"regex","source":"\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])",
-                     "cases" : [ {"text" : "2024-02-29"} ]
-}
+constexpr const char* built_in = R"rows({"kind":"regex","source":"[a-z]{1,400}","cases":[{"text":"abcdefghij"}]}
+{"kind":"regex","source":"\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])","cases":[{"text":"2024-02-29"}]}
 {"kind":"regex","source":"[^,\\n]*(,[^,\\n]*)*","cases":[{"text":"some words,more of them,1.5"}]}
 {"kind":"ebnf","source":"root ::= value\nvalue ::= object | array | string | number\nobject ::= \"{\" (pair (\",\" pair)*)? \"}\"\npair ::= string \":\" value\narray ::= \"[\" (value (\",\" value)*)? \"]\"\nstring ::= \"\\\"\" [^\"\\\\\\x00-\\x1f]* \"\\\"\"\nnumber ::= \"-\"? [0-9]+","cases":[{"text":"{\"name\":\"a longer text in here\",\"list\":[1,22,-333,[\"x\"]]}"}]}
 {"kind":"json_schema","source":"{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":40},\"age\":{\"type\":\"integer\",\"minimum\":0},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\"]}}},\"required\":[\"name\"]}","cases":[{"text":"{\"name\": \"Ada Lovelace\", \"age\": 36, \"tags\": [\"red\", \"green\"]}"}]}
-)";
+)rows";
 
 double thread_seconds() {
   timespec t{};
