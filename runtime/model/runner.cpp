@@ -43,7 +43,8 @@ void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   const int most = std::min(m.options.max_sequences * (1 + m.options.nextn), m.options.max_rows);
   if (m.fills_decode && only_newest_rows(rows) && n <= most && !m.last_shared && !replays && !hook)
     return m.decode(m.input.filled(*m.work, rows, filled_size(n, most)));
-  TROUPE_CHECK(!replays || rows.moves.empty(), "rows of a prompt in a step whose positions the device finds");
+  const bool moves = std::ranges::any_of(rows.moves, [](std::int32_t x) { return x != 0; });
+  TROUPE_CHECK(!replays || !moves, "rows of a prompt in a step whose positions the device finds");
   if (m.last_shared)
     m.split.assign(rows.rows);
   const step_input all = m.input.backbone(
