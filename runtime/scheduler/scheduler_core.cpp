@@ -30,19 +30,17 @@ void keep_new(const sequence_spec& spec, std::int32_t start, std::int32_t end, s
 
 } // namespace
 
-// Why a result cannot be that of its rows; empty if it can.
-std::string scheduler_core::objection(const flown& f, std::int32_t start, const sequence_result& r) {
-  if (!f.sample)
-    return {};
+// A result that cannot be that of its rows, which begin at `start`, is a failure.
+void scheduler_core::examine(const flown& f, std::int32_t start, sequence_result& r) {
   const auto unusable = [](const drawn_token& t) { return t.id < 0; };
   if (r.tokens.empty() || std::ranges::any_of(r.tokens, unusable))
-    return "the executor gave no token";
-  if (std::ssize(r.tokens) > f.drafts + 1)
-    return "the executor gave " + std::to_string(r.tokens.size()) + " tokens for " + std::to_string(f.drafts) +
-           " drafts";
-  if (f.slack > 0 && r.start != start)
-    return "the executor computed position " + std::to_string(r.start) + " where " + std::to_string(start) + " was due";
-  return {};
+    r.failure = "the executor gave no token";
+  else if (std::ssize(r.tokens) > f.drafts + 1)
+    r.failure =
+        "the executor gave " + std::to_string(r.tokens.size()) + " tokens for " + std::to_string(f.drafts) + " drafts";
+  else if (f.slack > 0 && r.start != start)
+    r.failure =
+        "the executor computed position " + std::to_string(r.start) + " where " + std::to_string(start) + " was due";
 }
 
 scheduler_core::scheduler_core(const scheduler_limits& limits, step_cost cost)
@@ -305,8 +303,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   sequence& s = *f.s;
   ++s.steps;
   const std::int32_t start = f.slack > 0 ? s.committed : f.start; // all rows before it have come back
-  if (r.failure.empty())
-    r.failure = objection(f, start, r);
+  if (r.failure.empty() && f.sample)
+    examine(f, start, r);
   if (!r.failure.empty()) {
     end_with(s, "device_error", std::move(r.failure), out);
     return;

@@ -140,7 +140,7 @@ private:
   void drop_cache(sequence& s);
   void apply(const flown& f, sequence_result& r, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
-  static std::string objection(const flown& f, std::int32_t start, const sequence_result& r);
+  static void examine(const flown& f, std::int32_t start, sequence_result& r);
   void take_tokens(sequence& s, sequence_event& e);
   void take_drafts(const flown& f, const sequence_result& r);
   void begin_outcome(const flight& f);

@@ -617,8 +617,9 @@ void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, st
     out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
   for (std::int32_t i = 0; i < p.drafts; ++i)
     out.tokens.push_back(s.host_paced ? s.drafts[static_cast<std::size_t>(i)] : draft_in_flight);
-  for (std::int32_t b = 0; b < p.blocks; ++b)
-    out.blocks.push_back(s.blocks[static_cast<std::size_t>(b)].value);
+  out.blocks.resize(out.blocks.size() + static_cast<std::size_t>(p.blocks));
+  std::transform(s.blocks.begin(), s.blocks.begin() + p.blocks, out.blocks.end() - p.blocks,
+                 [](block_id b) { return b.value; });
   for (std::int32_t h = p.start - limits_.history; h < p.start; ++h)
     out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
 }

@@ -46,14 +46,12 @@ struct scheduled_sequence {
 
   // Positions: 0 <= committed <= computed <= length(). How many drafts the steps that are out accept is not known, so
   // each of the planned rows may lie up to `slack` positions higher.
-  std::int32_t computed = 0;        // whose rows have been planned, if no draft is accepted
-  std::int32_t slack = 0;           // drafts in the steps that are out
-  std::int32_t committed = 0;       // whose rows have come back
-  std::int32_t unresolved = 0;      // steps that are out and draw
-  bool drafted = false;             // the last of them leaves a block of drafts
-  std::vector<std::int32_t> drafts; // that block, for sequences that the host paces
-  confidence_history confidences;
-  std::int32_t delivered = 0; // positions whose rows' results went out, in any life
+  std::int32_t computed = 0;   // whose rows have been planned, if no draft is accepted
+  std::int32_t slack = 0;      // drafts in the steps that are out
+  std::int32_t committed = 0;  // whose rows have come back
+  std::int32_t unresolved = 0; // steps that are out and draw
+  bool drafted = false;        // the last of them leaves a block of drafts
+  std::int32_t delivered = 0;  // positions whose rows' results went out, in any life
 
   // The cache.
   std::vector<block_id> blocks;
@@ -80,6 +78,10 @@ struct scheduled_sequence {
   std::int64_t steps = 0;
   std::int32_t preemptions = 0;
   std::int32_t cached = 0;
+
+  // Of drafts; last, so that steps without any do not touch them.
+  std::vector<std::int32_t> drafts; // the newest block, for sequences that the host paces
+  confidence_history confidences;
 
   std::int32_t prompt_tokens() const { return spec->prompt_tokens; }
   // Prompt and output that the host knows.

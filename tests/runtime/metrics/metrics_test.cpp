@@ -141,6 +141,8 @@ BOOST_AUTO_TEST_CASE(a_known_sequence_gives_this_text) {
   e.steps.take_step(true, 96, 0.004);
   e.steps.take_step(false, 3, 0.0011);
   e.steps.take_step(false, 8, 0.0009);
+  e.steps.speculation.take_sequence(2, 1);
+  e.steps.speculation.take_sequence(1, 1);
   e.preemptions = 1;
   e.requests.stop = 4;
   e.requests.abort = 2;
@@ -179,6 +181,11 @@ troupe:request_aborts_total{model_name="tiny \"v41\"",engine="1",cause="shutdown
   const std::string steps = family(text, "troupe:steps_total");
   BOOST_TEST(steps.find(R"(engine="1",kind="prefill"} 1)") != std::string::npos);
   BOOST_TEST(steps.find(R"(engine="1",kind="decode"} 2)") != std::string::npos);
+  BOOST_TEST(family(text, "troupe:spec_decode_num_accepted_tokens_per_pos_total") ==
+             R"(# TYPE troupe:spec_decode_num_accepted_tokens_per_pos_total counter
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="tiny \"v41\"",engine="1",position="0"} 2
+troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="tiny \"v41\"",engine="1",position="1"} 0
+)");
   const std::string rows = family(text, "troupe:iteration_tokens_total");
   BOOST_TEST(rows.find(R"(engine="1",le="1.0"} 0)") != std::string::npos);
   BOOST_TEST(rows.find(R"(engine="1",le="8.0"} 2)") != std::string::npos);

@@ -56,6 +56,8 @@ void count_allocations(bool async, std::int32_t nextn) {
     w.finish_step();
 
   step_plan plans[2];
+  for (step_plan& p : plans)
+    p.blocks.reserve(64 * 16); // block tables grow with what they cover
   step_result result;
   std::int64_t verified = 0;
   std::size_t counted = 0, in_core = 0, planned = 0, done = 0;
