@@ -1,5 +1,6 @@
 #include "actors/model_process.hpp"
 #include "actors/speculation_options.hpp"
+#include "actors/timed_steps.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "runtime/model/replay.hpp"
@@ -94,14 +95,18 @@ struct sizes {
   std::int32_t snapshots = 0; // of the state slots
 };
 
-sizes size_up(const engine_options& o, const model_config& c, const device& dev) {
+sizes size_up(const engine_options& o, const speculation_options& speculation, const model_config& c,
+              const device& dev) {
   sizes s;
   runner_options& r = s.runner;
   r.rounding = roundings_of(o.roundings);
   r.max_rows = o.max_num_batched_tokens;
   r.max_sequences = std::min(o.max_num_seqs, o.max_num_batched_tokens);
   r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
-  r.max_logit_rows = std::clamp(r.max_sequences, 1, 64);
+  r.nextn = speculation.nextn;
+  r.rejection = speculation.rejection && r.nextn > 0;
+  r.confidence_temperature.assign(speculation.temperatures.begin(), speculation.temperatures.end());
+  r.max_logit_rows = std::clamp(r.max_sequences * (1 + r.nextn), 1, 64);
   r.shares_steps = o.cp > 1;
   const auto [yoco, keep] = resolved_yoco(o, c);
   r.yoco = yoco_mode_of(yoco);
@@ -123,7 +128,8 @@ sizes size_up(const engine_options& o, const model_config& c, const device& dev)
   return s;
 }
 
-scheduler_limits limits_of(const engine_options& o, const runner_options& r, const model_config& c) {
+scheduler_limits limits_of(const engine_options& o, const speculation_options& speculation, const runner_options& r,
+                           const model_config& c) {
   scheduler_limits l;
   l.max_num_seqs = o.max_num_seqs;
   l.max_num_batched_tokens = o.max_num_batched_tokens;
@@ -132,6 +138,8 @@ scheduler_limits limits_of(const engine_options& o, const runner_options& r, con
   l.kv_blocks = r.kv_blocks;
   l.history = std::max(c.engram_max_ngram_size - 1, 0);
   l.async = o.async;
+  l.nextn = speculation.nextn;
+  l.varlen = speculation.varlen;
   l.prefix_cache = o.prefix_cache;
   l.snapshot_interval = o.snapshot_interval;
   l.decode_steps_between = o.decode_steps_between;
@@ -188,6 +196,31 @@ template <class Make> void add_engine(process_setup& setup, int ranks, const Mak
     others.cores.push_back(one.core);
   }
   setup.context.push_back(std::move(others));
+}
+
+// Measures what decode steps take, for plans of verification. An engine whose steps need others to run with it cannot
+// be timed before these run: it verifies every draft.
+std::vector<std::string> prepare_speculation(const engine_options& o, const speculation_options& speculation,
+                                             const device& dev, process_setup& setup) {
+  if (speculation.nextn == 0)
+    return speculation.note.empty() ? std::vector<std::string>{} : std::vector{speculation.note};
+  std::vector<std::string> notes{"up to " + std::to_string(speculation.nextn) + " drafts verified a step by " +
+                                 o.verify};
+  if (!speculation.varlen)
+    return notes;
+  if (o.ep > 1 || o.cp > 1) {
+    notes.emplace_back("every draft at hand is verified (steps of several ranks are not timed at the start)");
+    return notes;
+  }
+  step_engine& engine = *setup.engines.front();
+  starting_curve c = make_starting_curve(
+      o.spec_curve,
+      {o.model + " " + o.roundings + " threads " + std::to_string(o.threads) + " engines " + std::to_string(o.engines),
+       dev.name() + " " + dev.description() + " " + dev.numerics_id(), decode_sizes(setup.limits, dev.records())},
+      [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, rows); });
+  setup.speculation.curve = std::move(c.curve);
+  notes.insert(notes.end(), c.notes.begin(), c.notes.end());
+  return notes;
 }
 
 std::string described(const engine_options& o, const model_config& c, const sizes& s, const device& dev) {
@@ -275,7 +308,7 @@ model_process make_model_process(const engine_options& options) {
   for (const auto& list : cores.engines)
     devices.push_back(make_device(options.device, {each, list}));
 
-  const sizes s = size_up(options, c, *devices.front());
+  const sizes s = size_up(options, speculation, c, *devices.front());
   auto setup = std::make_shared<process_setup>();
   const auto weights =
       load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
@@ -295,13 +328,11 @@ model_process make_model_process(const engine_options& options) {
           std::make_shared<model_engine>(weights, devices[at], s.runner, std::move(exchange), std::move(context)),
           cores.engines[at].empty() ? -1 : cores.engines[at].front()};
     });
-  setup->limits = limits_of(options, s.runner, c);
+  setup->limits = limits_of(options, speculation, s.runner, c);
   if (options.group_sync)
     setup->group_sync = step_group_settings{.rule = rule_of(setup->limits), .decode_run = 1};
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
                options.model + " " + options.roundings};
-  setup->limits.nextn = speculation.nextn;
-  setup->limits.varlen = speculation.varlen;
   setup->speculation.most_rows = s.runner.max_rows;
   setup->speculation.temperatures = speculation.temperatures;
   setup->layers = c.num_hidden_layers;
@@ -316,8 +347,8 @@ model_process make_model_process(const engine_options& options) {
   p.setup = setup;
   p.numerics_id = devices.front()->numerics_id();
   p.description = described(options, c, s, *devices.front());
-  if (!speculation.note.empty())
-    p.description += ", " + speculation.note;
+  for (const std::string& note : prepare_speculation(options, speculation, *devices.front(), *setup))
+    p.description += ", " + note;
   return p;
 }
 

@@ -7,15 +7,12 @@ namespace troupe {
 
 namespace {
 
-// No engine computes drafts in this version.
-constexpr bool drafts_are_computed = false;
-
 constexpr double lowest_temperature = 1e-5, highest_temperature = 1e5;
 
 int checked_nextn(const engine_options& o, int block) {
   const int most = std::min(block, most_drafts);
   if (!o.nextn)
-    return drafts_are_computed ? most : 0;
+    return most;
   const std::string given = std::to_string(*o.nextn);
   if (*o.nextn > 0 && block == 0)
     throw config_error("", "nextn", given, "the checkpoint has no drafter", "use 0, or leave the option out");
@@ -24,9 +21,6 @@ int checked_nextn(const engine_options& o, int block) {
                        "the drafter was trained for blocks of " + std::to_string(block) +
                            " tokens (dspark_block_size); more of them are hardly ever right",
                        "give a number from 0 to " + std::to_string(most));
-  if (*o.nextn > 0 && !drafts_are_computed)
-    throw config_error("", "nextn", given, "every verification plan has length 0 in this version",
-                       "use 0, or leave the option out");
   return *o.nextn;
 }
 
@@ -69,10 +63,8 @@ speculation_options checked_speculation(const engine_options& o, int block) {
   if (o.verify != "coupled" && o.verify != "rejection")
     throw config_error("", "verify", o.verify, "there is no such rule", "use coupled or rejection");
   s.rejection = o.verify == "rejection";
-  if (s.rejection && !drafts_are_computed)
-    throw config_error("", "verify", o.verify,
-                       "only coupled is supported: drafts are accepted by comparing tokens, never by chance",
-                       "use coupled, or leave the option out");
+  if (s.rejection && s.nextn == 0)
+    refuse_without_drafts("verify", o.verify);
   if (s.nextn == 0 && o.varlen.value_or(false))
     refuse_without_drafts("varlen", "true");
   if (s.nextn == 0 && !o.spec_curve.empty())

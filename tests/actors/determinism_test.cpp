@@ -39,6 +39,8 @@ struct cell {
   bool strangers = false;  // other requests join when the first output is there
   int kv_blocks = 0;       // 0 = enough for all; few: sequences lose their cache to others
   bool group_sync = false; // of two engines at least
+  int nextn = 0;           // drafts that a step may verify
+  bool varlen = false;     // as many as pay
   bool async = false;
   bool prefix_cache = false; // then all requests run a second time, on what the first has left
 };
@@ -72,6 +74,14 @@ const std::vector<axis> axes{
      {{"enough", [](cell& c) { c.kv_blocks = 0; }},
       {"8", [](cell& c) { c.kv_blocks = 8; }},
       {"13", [](cell& c) { c.kv_blocks = 13; }}}},
+    {"drafts",
+     {{"none", [](cell& c) { c.nextn = 0; }},
+      {"5 by confidence", [](cell& c) { c.nextn = 5, c.varlen = true; }},
+      {"5", [](cell& c) { c.nextn = 5; }},
+      {"1", [](cell& c) { c.nextn = 1; }},
+      {"2", [](cell& c) { c.nextn = 2; }},
+      {"3 by confidence", [](cell& c) { c.nextn = 3, c.varlen = true; }},
+      {"4", [](cell& c) { c.nextn = 4; }}}},
     {"async", {{"off", [](cell& c) { c.async = false; }}, {"on", [](cell& c) { c.async = true; }}}},
     {"prefix cache",
      {{"off", [](cell& c) { c.prefix_cache = false; }}, {"on", [](cell& c) { c.prefix_cache = true; }}}},
@@ -166,6 +176,8 @@ engine_options options_of(const cell& c) {
   o.cp = c.cp;
   o.group_sync = c.group_sync;
   o.kv_blocks = c.kv_blocks;
+  o.nextn = c.nextn;
+  o.varlen = c.varlen;
   o.async = c.async;
   o.prefix_cache = c.prefix_cache;
   return o;
@@ -241,7 +253,7 @@ outcomes run_once(LLM& llm, const cell& c, const std::vector<work>& all) {
 
 struct cell_run {
   std::vector<outcomes> passes;
-  double preemptions = 0, cached_tokens = 0;
+  double preemptions = 0, cached_tokens = 0, accepted = 0;
 };
 
 cell_run run(const cell& c, const engine_options& options, const std::vector<work>& all) {
@@ -252,6 +264,7 @@ cell_run run(const cell& c, const engine_options& options, const std::vector<wor
   const std::string text = llm.metrics();
   r.preemptions = test_support::metric(text, "num_preemptions_total");
   r.cached_tokens = test_support::metric(text, "prefix_cache_hits_total");
+  r.accepted = test_support::metric(text, "spec_decode_num_accepted_tokens_total");
   return r;
 }
 cell_run run(const cell& c, const std::vector<work>& all) {
@@ -296,6 +309,7 @@ public:
     ++cells_;
     preemptions_ += found.preemptions;
     cached_tokens_ += found.cached_tokens;
+    accepted_ += found.accepted;
     for (const outcomes& pass : found.passes) {
       BOOST_REQUIRE(pass.size() == reference_.size());
       for (const auto& [id, want] : reference_) {
@@ -309,6 +323,7 @@ public:
   // What had to happen for the settings to mean anything.
   double preemptions() const { return preemptions_; }
   double cached_tokens() const { return cached_tokens_; }
+  double accepted() const { return accepted_; }
   std::size_t most_outputs(const std::string& kind = "") const {
     std::size_t most = 0;
     for (const auto& [id, set] : unique_)
@@ -320,7 +335,8 @@ public:
   std::string summary() const {
     return std::to_string(cells_) + " cells, " + std::to_string(reference_.size()) + " requests, at most " +
            std::to_string(most_outputs()) + " outputs for one request, " + std::to_string(preemptions_) +
-           " preemptions, " + std::to_string(cached_tokens_) + " prompt tokens from the prefix cache";
+           " preemptions, " + std::to_string(cached_tokens_) + " prompt tokens from the prefix cache, " +
+           std::to_string(accepted_) + " drafts accepted";
   }
 
 private:
@@ -328,7 +344,7 @@ private:
   std::map<std::string, std::set<outcome>> unique_;
   std::vector<std::string> divergences_;
   int cells_ = 0;
-  double preemptions_ = 0, cached_tokens_ = 0;
+  double preemptions_ = 0, cached_tokens_ = 0, accepted_ = 0;
 };
 
 std::vector<std::vector<int>> single_axis_rows() {
@@ -361,6 +377,7 @@ void compare(const std::vector<std::vector<int>>& rows, const std::vector<work>&
   if (fills_the_cache) {
     BOOST_TEST(c.preemptions() > 0);
     BOOST_TEST(c.cached_tokens() > 0);
+    BOOST_TEST(c.accepted() > 0);
   }
 }
 

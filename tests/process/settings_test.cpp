@@ -33,15 +33,15 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--yoco", "off", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
   refused(generate_with({"--yoco", "exact", "--yoco-keep", "521"}), {"--yoco-keep = 521", "no effect"});
   refused(generate_with({"--roundings", "model", "--yoco-keep", "140"}), {"--yoco-keep = 140", "no effect"});
-  refused(generate_with({"--nextn", "5"}), {"nextn = 5", "length 0"});
   refused(generate_with({"--nextn", "6"}), {"nextn = 6", "blocks of 5 tokens", "from 0 to 5"});
   refused(generate_with({"--nextn", "-1"}), {"--nextn = -1"});
-  refused(generate_with({"--verify", "rejection"}), {"verify = rejection", "coupled"});
+  refused(generate_with({"--nextn", "0", "--verify", "rejection"}), {"verify = rejection", "no effect"});
   refused(generate_with({"--verify", "block"}), {"verify = block", "use coupled or rejection"});
-  refused(generate_with({"--varlen"}), {"varlen = true", "no effect"});
-  refused(generate_with({"--spec-curve", "curve.json"}), {"spec_curve = curve.json", "no effect"});
+  refused(generate_with({"--nextn", "0", "--varlen"}), {"varlen = true", "no effect"});
+  refused(generate_with({"--nextn", "0", "--spec-curve", "curve.json"}), {"spec_curve = curve.json", "no effect"});
   refused(generate_with({"--spec-curve", ""}), {"--spec-curve", "no file is named"});
-  refused(generate_with({"--confidence-temperature", "1.5"}), {"confidence_temperature = 1.5", "no effect"});
+  refused(generate_with({"--nextn", "0", "--confidence-temperature", "1.5"}),
+          {"confidence_temperature = 1.5", "no effect"});
   refused(generate_with({"--group-sync"}), {"group_sync = true", "no effect with one engine"});
   refused(generate_with({"--snapshot-interval", "100"}), {"--snapshot-interval = 100", "multiple of 128"});
   refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
@@ -73,6 +73,9 @@ BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
                                        "256", "--ttft-bound-steps", "8", "--ageing-steps", "100"});
   BOOST_TEST(positive.exit_code == 0);
   BOOST_TEST(contains(positive.err, "5 of them for the prefix cache"), positive.err);
+  const auto drafting = generate_with({"--nextn", "4", "--verify", "rejection", "--varlen"});
+  BOOST_TEST(drafting.exit_code == 0);
+  BOOST_TEST(contains(drafting.err, "up to 4 drafts verified a step by rejection, step-cost curve"), drafting.err);
 }
 
 BOOST_AUTO_TEST_CASE(prompts_are_replayed_unless_roundings_are_for_comparisons) {
@@ -85,14 +88,15 @@ BOOST_AUTO_TEST_CASE(prompts_are_replayed_unless_roundings_are_for_comparisons) 
 }
 
 BOOST_AUTO_TEST_CASE(environment_sets_options_and_what_has_no_effect_is_an_error) {
-  refused(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}), {"nextn = 5"});
-  BOOST_TEST(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).exit_code == 0); // the flag wins
+  BOOST_TEST(contains(generate_with({}, {{"DEEPINFER_USE_NEXTN_DECODE", "3"}}).err, "up to 3 drafts verified"));
+  BOOST_TEST(
+      !contains(generate_with({"--nextn", "0"}, {{"DEEPINFER_USE_NEXTN_DECODE", "5"}}).err, "drafts")); // the flag wins
   refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "0"}}), {"DEEPINFER_BATCH_INVARIANT = 0"});
   for (const char* value : {"x", "true", "11", ""})
     refused(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", value}}), {"DEEPINFER_BATCH_INVARIANT", "only 1"});
   BOOST_TEST(generate_with({}, {{"DEEPINFER_BATCH_INVARIANT", "1"}}).exit_code == 0);
-  refused(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"varlen = true", "no effect"});
-  BOOST_TEST(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).exit_code == 0);
+  refused(generate_with({"--nextn", "0"}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "1"}}), {"varlen = true", "no effect"});
+  BOOST_TEST(!contains(generate_with({}, {{"DEEPINFER_ENABLE_MTP_VARLEN", "False"}}).err, "step-cost curve"));
   for (const auto& [value, seen] : {std::pair("0", "one step out"), std::pair("1", "two steps out")}) {
     const auto run = generate_with({}, {{"DEEPINFER_ZERO_OVERHEAD_SCHEDULING", value}});
     BOOST_TEST(run.exit_code == 0);

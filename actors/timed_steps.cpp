@@ -1,0 +1,67 @@
+#include "actors/timed_steps.hpp"
+#include "runtime/model/step_input.hpp"
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+namespace troupe {
+
+namespace {
+
+std::int32_t most_rows(const scheduler_limits& l) {
+  return std::min(l.max_num_seqs * (1 + l.nextn), l.max_num_batched_tokens);
+}
+
+// Greedy sequences of 1 + nextn rows, the last one with what is left. Each has a state slot of its own; they share the
+// first KV block.
+step_plan plan_of(const scheduler_limits& l, std::int32_t rows) {
+  step_plan p;
+  p.kind = step_kind::decode;
+  while (rows > 0) {
+    auto spec = std::make_shared<sequence_spec>();
+    spec->id = sequence_id(p.sequences.size() + 1);
+    spec->params.temperature = 0;
+    planned_sequence s;
+    s.spec = spec;
+    s.slot = slot_id(static_cast<std::int32_t>(p.sequences.size()) + 1);
+    s.rows = std::min(rows, 1 + l.nextn);
+    s.drafts = s.rows - 1;
+    s.first_token = static_cast<std::int32_t>(p.tokens.size());
+    s.first_block = static_cast<std::int32_t>(p.blocks.size());
+    s.blocks = 1;
+    s.history = static_cast<std::int32_t>(p.history.size());
+    s.sample = s.propose = true;
+    p.tokens.insert(p.tokens.end(), static_cast<std::size_t>(s.rows), 0);
+    p.blocks.push_back(1);
+    p.history.insert(p.history.end(), static_cast<std::size_t>(l.history), -1);
+    rows -= s.rows;
+    p.sequences.push_back(std::move(s));
+  }
+  return p;
+}
+
+} // namespace
+
+double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t rows) {
+  try {
+    const step_plan plan = plan_of(limits, rows);
+    step_result result;
+    const auto start = std::chrono::steady_clock::now();
+    engine.launch(plan);
+    engine.collect(result);
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  } catch (const std::exception&) {
+    return 0; // the first real step says what is wrong
+  }
+}
+
+std::vector<std::int32_t> decode_sizes(const scheduler_limits& limits, bool filled) {
+  const std::int32_t most = most_rows(limits);
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t rows = 1; rows <= most; ++rows)
+    if (!filled || filled_size(rows, most) == rows)
+      sizes.push_back(rows);
+  return sizes;
+}
+
+} // namespace troupe

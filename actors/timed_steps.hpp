@@ -1,0 +1,18 @@
+// How long decode steps of an engine take, measured before it serves anybody (speculation.md §6.4).
+#pragma once
+#include "runtime/scheduler/limits.hpp"
+#include "runtime/scheduler/step_engine.hpp"
+#include "runtime/speculation/starting_curve.hpp"
+
+namespace troupe {
+
+// Runs one step of `rows` rows through an engine that nothing else uses yet: sequences with drafts of their own at the
+// beginning of their text, so many that their rows make up the step. What they leave in caches and slots is read by
+// nobody. Returns its time in ms, 0 if the step failed.
+double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t rows);
+
+// Row counts of decode steps: every one up to the most that a step can have, or the sizes that an engine fills steps
+// up to.
+std::vector<std::int32_t> decode_sizes(const scheduler_limits& limits, bool filled);
+
+} // namespace troupe
