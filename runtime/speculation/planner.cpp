@@ -12,9 +12,12 @@ namespace {
 
 // Row of a table of survivals. Drafts without numbers count as certain.
 void put_survivals(std::span<const float> confidences, std::int32_t drafts, std::span<float> row) {
+  const auto numbers = static_cast<std::int32_t>(confidences.size());
+  if (numbers >= drafts)
+    return survivals_of(confidences.data(), drafts, static_cast<std::int32_t>(row.size()), row.data());
   std::array<float, most_drafts> known;
   known.fill(1.0f);
-  std::ranges::copy(confidences.first(std::min(confidences.size(), known.size())), known.begin());
+  std::ranges::copy(confidences, known.begin());
   survivals_of(known.data(), drafts, static_cast<std::int32_t>(row.size()), row.data());
 }
 
