@@ -488,8 +488,8 @@ private:
       const auto place = forbidden.contains(key) ? std::nullopt : places_.member_place(a, key, closed);
       if (!place && needed) {
         if (unsatisfiable_.empty())
-          unsatisfiable_ = document_.node(a.schemas.front()).path + ": the member " + quoted_json(key) +
-                           " is required and can have no value" +
+          unsatisfiable_ = (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
+                           ": the member " + quoted_json(key) + " is required and can have no value" +
                            (closed.members ? " (strict mode forbids members that are not declared)" : "");
         return builder_.never();
       }

@@ -10,7 +10,9 @@ constexpr std::int64_t score_tile_floats = 1 << 20; // 4 MiB of index scores at 
 } // namespace
 
 workspace::workspace(const model_config& c, const runner_options& o, const allocator& allocate) {
-  const std::int64_t rows = o.max_rows, h = c.hidden_size, m = c.hc_mult, d = c.head_dim;
+  const int block = c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0;
+  rows = std::max(o.max_rows, block); // a step of one row may be followed by a draft block
+  const std::int64_t h = c.hidden_size, m = c.hc_mult, d = c.head_dim;
   auto floats = [&](std::int64_t per_row, const char* what) {
     return allocate(4 * rows * std::max<std::int64_t>(per_row, 1), what);
   };
@@ -61,7 +63,6 @@ workspace::workspace(const model_config& c, const runner_options& o, const alloc
     engram_kv = floats((m + 1) * h, "Engram values");
   }
   features = floats(targets * h, "drafter features");
-  const int block = c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0;
   const std::int64_t logit_rows = std::max(o.max_logit_rows, block);
   logits = allocate(4 * logit_rows * c.vocab_size, "logits");
   logit_x = allocate(4 * logit_rows * h, "logits");
@@ -106,7 +107,7 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
                   static_cast<std::size_t>(ws.draft_sequences) * (4 + sizeof(sample_row_params)) +
                       4 * array_places::alignment) {
   // The first site applies weight 1 to stream 0.
-  std::vector<float> one_hot(static_cast<std::size_t>(o.max_rows) * c().hc_mult, 0.0f);
+  std::vector<float> one_hot(static_cast<std::size_t>(ws.rows) * c().hc_mult, 0.0f);
   for (std::size_t i = 0; i < one_hot.size(); i += c().hc_mult)
     one_hot[i] = 1.0f;
   first_mix = d.allocate(4 * one_hot.size(), "first mixes");

@@ -25,6 +25,7 @@ struct workspace {
   using allocator = std::function<buffer(std::size_t bytes, const char* what)>;
   workspace(const model_config& c, const runner_options& o, const allocator& allocate);
 
+  std::int64_t rows = 0;      // R: of a step, at least of a draft block
   buffer trunk;               // [R, M, H]
   buffer pre, next_pre, post; // [R, M]
   buffer comb;                // [R, M, M]

@@ -18,6 +18,7 @@ engine_options tiny(int engines) {
   o.max_num_batched_tokens = 32;
   o.max_model_len = 512;
   o.engines = engines;
+  o.nextn = 0; // drafts are rows too
   return o;
 }
 
