@@ -219,6 +219,7 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
        dev.name() + " " + dev.description() + " " + dev.numerics_id(), decode_sizes(setup.limits, dev.records())},
       [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, rows); });
   setup.speculation.curve = std::move(c.curve);
+  setup.speculation.drafting = time_drafting(engine, setup.limits);
   notes.insert(notes.end(), c.notes.begin(), c.notes.end());
   return notes;
 }

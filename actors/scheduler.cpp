@@ -178,7 +178,9 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms) {
     c.take_sequence(0, 0);
   c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);
   c.not_finite += o.not_finite;
-  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms, 0, o.drafted};
+  const auto drafting =
+      o.drafted ? std::min(ms, st.core->planner().cost().drafting_part(static_cast<std::int32_t>(o.sequences))) : 0.0;
+  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms - drafting, drafting, o.drafted};
   st.core->planner().observe(st.outcome.last);
   const auto bytes = [](const std::vector<std::int32_t>& counts) { return std::string(counts.begin(), counts.end()); };
   st.outcome.verified = bytes(o.verified);
@@ -331,7 +333,7 @@ ack end_sequence(self_ptr self, const cancel& c) {
 
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
-  state_of(self).core.emplace(setup.limits, step_cost(setup.step_curve));
+  state_of(self).core.emplace(setup.limits, step_cost(setup.step_curve, setup.drafting));
   for (scheduler_state::round_trip& t : state_of(self).trips)
     t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
   watch(self, state_of(self).watched, setup.executor,

@@ -18,6 +18,7 @@ struct scheduler_setup {
   std::uint32_t group_rank = 0; // among the engines that share its verifier
   scheduler_limits limits;
   std::vector<timed_size> step_curve; // of decode steps; empty: every draft at hand is verified
+  drafting_time drafting;             // beside it
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;

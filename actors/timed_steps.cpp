@@ -12,9 +12,9 @@ std::int32_t most_rows(const scheduler_limits& l) {
   return std::min(l.max_num_seqs * (1 + l.nextn), l.max_num_batched_tokens);
 }
 
-// Greedy sequences of 1 + nextn rows, the last one with what is left. Each has a state slot of its own; they share the
+// Greedy sequences of `each` rows, the last one with what is left. Each has a state slot of its own; they share the
 // first KV block.
-step_plan plan_of(const scheduler_limits& l, std::int32_t rows) {
+step_plan plan_of(const scheduler_limits& l, std::int32_t rows, std::int32_t each, bool propose) {
   step_plan p;
   p.kind = step_kind::decode;
   while (rows > 0) {
@@ -24,13 +24,14 @@ step_plan plan_of(const scheduler_limits& l, std::int32_t rows) {
     planned_sequence s;
     s.spec = spec;
     s.slot = slot_id(static_cast<std::int32_t>(p.sequences.size()) + 1);
-    s.rows = std::min(rows, 1 + l.nextn);
+    s.rows = std::min(rows, each);
     s.drafts = s.rows - 1;
     s.first_token = static_cast<std::int32_t>(p.tokens.size());
     s.first_block = static_cast<std::int32_t>(p.blocks.size());
     s.blocks = 1;
     s.history = static_cast<std::int32_t>(p.history.size());
-    s.sample = s.propose = true;
+    s.sample = true;
+    s.propose = propose;
     p.tokens.insert(p.tokens.end(), static_cast<std::size_t>(s.rows), 0);
     p.blocks.push_back(1);
     p.history.insert(p.history.end(), static_cast<std::size_t>(l.history), -1);
@@ -40,11 +41,8 @@ step_plan plan_of(const scheduler_limits& l, std::int32_t rows) {
   return p;
 }
 
-} // namespace
-
-double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t rows) {
+double ms_of(step_engine& engine, const step_plan& plan) {
   try {
-    const step_plan plan = plan_of(limits, rows);
     step_result result;
     const auto start = std::chrono::steady_clock::now();
     engine.launch(plan);
@@ -53,6 +51,29 @@ double time_decode_step(step_engine& engine, const scheduler_limits& limits, std
   } catch (const std::exception&) {
     return 0; // the first real step says what is wrong
   }
+}
+
+double quicker_of_two_ms(step_engine& engine, const step_plan& plan) {
+  const double first = ms_of(engine, plan);
+  return std::min(first, ms_of(engine, plan));
+}
+
+} // namespace
+
+double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t rows) {
+  return ms_of(engine, plan_of(limits, rows, 1 + limits.nextn, false));
+}
+
+drafting_time time_drafting(step_engine& engine, const scheduler_limits& limits) {
+  const std::int32_t most = std::min({4, limits.max_num_seqs, limits.max_num_batched_tokens});
+  const auto extra = [&](std::int32_t sequences) {
+    return std::max(0.0, quicker_of_two_ms(engine, plan_of(limits, sequences, 1, true)) -
+                             quicker_of_two_ms(engine, plan_of(limits, sequences, 1, false)));
+  };
+  drafting_time t{extra(1), 0};
+  if (most > 1)
+    t.further = std::max(0.0, (extra(most) - t.first) / (most - 1));
+  return t;
 }
 
 std::vector<std::int32_t> decode_sizes(const scheduler_limits& limits, bool filled) {

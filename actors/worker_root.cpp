@@ -149,6 +149,7 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.rank = rank;
   s.limits = p.limits;
   s.step_curve = p.speculation.curve;
+  s.drafting = p.speculation.drafting;
   s.kv = e.kv;
   s.executor = e.executor;
   s.group_rank = rank - first_of_group(p, rank);

@@ -14,6 +14,7 @@ struct group_settings {
   std::int32_t ranks = 1;
   std::int32_t most_rows = 512;       // of one rank's step
   std::vector<timed_size> curve{};    // that every rank starts with
+  drafting_time drafting{};           // likewise
   std::vector<double> temperatures{}; // that the confidences were made with, by position; 1 where it is too short
 };
 

@@ -78,7 +78,8 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
   using verdict = draft_switch::verdict;
   out.draft = switch_.next(!judged                             ? verdict::none
                            : worth_drafting(sequences, chosen) ? verdict::worth
-                                                               : verdict::not_worth);
+                                                               : verdict::not_worth,
+                           sequences);
   return chosen.rows - sequences;
 }
 

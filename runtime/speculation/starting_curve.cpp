@@ -8,6 +8,8 @@ namespace troupe {
 
 namespace {
 
+constexpr std::int32_t small_rows = 16; // of the second size that is timed whatever it takes
+
 class stopwatch_of_sizes {
 public:
   stopwatch_of_sizes(std::span<const std::int32_t> sizes, const step_timer& time_step)
@@ -37,9 +39,18 @@ public:
     return best;
   }
   bool known(std::size_t at) const { return known_.contains(at); }
-  // What timing one more size takes, at most.
+  // The first size of twice the rows of the largest one timed, or the last; where the last is timed, one in a gap.
+  std::size_t next() const {
+    const std::size_t most = known_.rbegin()->first, last = sizes_.size() - 1;
+    if (most == last)
+      return widest_gap();
+    const auto twice = std::ranges::lower_bound(sizes_, 2 * sizes_[most]);
+    return std::min(static_cast<std::size_t>(twice - sizes_.begin()), last);
+  }
+  // What timing that size takes, about.
   double next_ms() const {
-    return 4 * std::ranges::max_element(known_, {}, [](const auto& k) { return k.second; })->second;
+    const auto& [at, ms] = *known_.rbegin();
+    return 4 * ms * std::max(1.0, static_cast<double>(sizes_[next()]) / sizes_[at]);
   }
   double spent() const { return spent_; }
   std::vector<timed_size> points() const {
@@ -60,10 +71,12 @@ std::vector<timed_size> measured(std::span<const std::int32_t> sizes, const step
   if (sizes.empty())
     return {};
   stopwatch_of_sizes watch(sizes, time_step);
-  if (!watch.time(0) || (sizes.size() > 1 && !watch.time(sizes.size() - 1)))
+  const auto small = static_cast<std::size_t>(std::ranges::upper_bound(sizes, small_rows) - sizes.begin());
+  const std::size_t second = std::max(small, std::min<std::size_t>(2, sizes.size())) - 1;
+  if (!watch.time(0) || (second > 0 && !watch.time(second)))
     return {};
   while (watch.spent() + watch.next_ms() <= most_ms) {
-    const std::size_t next = watch.widest_gap();
+    const std::size_t next = watch.next();
     if (watch.known(next) || !watch.time(next))
       break;
   }

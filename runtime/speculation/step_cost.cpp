@@ -38,7 +38,8 @@ std::vector<timed_size> curve_through(std::span<const timed_size> points, std::s
   return out;
 }
 
-step_cost::step_cost(std::vector<timed_size> curve) : curve_(std::move(curve)), sizes_(curve_.size()) {
+step_cost::step_cost(std::vector<timed_size> curve, drafting_time drafting)
+    : curve_(std::move(curve)), at_start_(drafting), sizes_(curve_.size()) {
   TROUPE_CHECK(*curve_fault(curve_) == '\0', "unusable step-cost curve");
   recent_.reserve(window);
 }
@@ -96,9 +97,13 @@ double step_cost::sampler_samples::ms(std::int32_t sequences) const {
   return all.size() >= least_sampler ? all.median() : 0;
 }
 
+double step_cost::sampler_ms(std::int32_t sequences) const {
+  return drafting_.all.size() < least_sampler ? at_start_.ms(sequences) : drafting_.ms(sequences);
+}
+
 double step_cost::drafting_ms(std::int32_t sequences) const {
-  if (plain_.all.size() < least_sampler)
-    return 0;
+  if (plain_.all.size() < least_sampler || drafting_.all.size() < least_sampler)
+    return at_start_.ms(sequences);
   return std::max(0.0, drafting_.ms(sequences) - plain_.ms(sequences));
 }
 

@@ -19,12 +19,18 @@ struct step_observation {
   bool drafted = true;        // it ended with a draft round
 };
 
+// What a draft round takes, as far as was measured before any real one ran: ms for one sequence and for each further.
+struct drafting_time {
+  double first = 0, further = 0;
+  double ms(std::int32_t sequences) const { return sequences > 0 ? first + further * (sequences - 1) : 0; }
+};
+
 // Time of a step = curve[g] + slope * g + ms_per_kv_token * kv_tokens + sampler_ms, g = smallest size that holds it.
 class step_cost {
 public:
   step_cost() = default; // no curve: every draft is worth verifying
   // Sizes ascend, times are positive (see check_curve).
-  explicit step_cost(std::vector<timed_size> curve);
+  explicit step_cost(std::vector<timed_size> curve, drafting_time drafting = {});
 
   bool known() const { return !curve_.empty(); }
   // A step that is larger than the curve or whose times are no numbers teaches nothing.
@@ -37,9 +43,13 @@ public:
   double slope() const { return slope_; }
   // The same of the change of time by change of kv_tokens between two steps of one size.
   double ms_per_kv_token() const { return kv_ms_; }
-  // Median of the last steps of as many sequences; where there are too few, of the last steps; else 0.
-  double sampler_ms(std::int32_t sequences) const { return drafting_.ms(sequences); }
-  // What a step of so many sequences saves if it does not draft; 0 until steps of both kinds ran.
+  // Median of the last steps of as many sequences; where there are too few, of the last steps; else as measured at the
+  // start.
+  double sampler_ms(std::int32_t sequences) const;
+  // Of a step's time as one number, the part that its draft round took: what was measured at the start.
+  double drafting_part(std::int32_t sequences) const { return at_start_.ms(sequences); }
+  // What a step of so many sequences saves if it does not draft; as measured at the start until steps of both kinds
+  // ran.
   double drafting_ms(std::int32_t sequences) const;
   std::uint64_t observations() const { return observed_; } // that counted
 
@@ -66,6 +76,7 @@ private:
   std::vector<timed_size> curve_;
   std::vector<size_samples> sizes_;   // [curve]
   std::vector<std::uint32_t> recent_; // ring [window]: sizes of the newest steps
+  drafting_time at_start_;
   sampler_samples drafting_, plain_;
   double slope_ = 0, kv_ms_ = 0;
   std::uint64_t observed_ = 0;

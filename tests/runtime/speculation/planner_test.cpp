@@ -179,4 +179,35 @@ BOOST_AUTO_TEST_CASE(a_draft_round_that_costs_more_than_it_brings_is_not_worth_i
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_drafting_takes_is_known_before_any_real_step) {
+  // 1 row 1 ms, each further one .1: two drafts of confidence .9 give 2.71 tokens in 1.2 ms. Drafting adds 2 ms for one
+  // sequence and 10 for each further.
+  const step_cost cost({{1, 1.0}, {2, 1.1}, {3, 1.2}, {6, 1.5}, {12, 2.1}}, {.first = 2, .further = 10});
+  BOOST_TEST(cost.sampler_ms(1) == 2.0);
+  BOOST_TEST(cost.drafting_ms(3) == 22.0);
+  std::vector<timed_size> times;
+  cost.times(2, 0, times);
+  BOOST_TEST(times[0].ms == 13.0, boost::test_tools::tolerance(1e-12));
+  const floats good(2, .9f);
+  for (const auto& [sequences, pays] : {std::pair(1, false), std::pair(4, false)}) {
+    draft_planner planner({.nextn = 2}, cost);
+    draft_plan p;
+    for (int n = 0; n < draft_switch::patience; ++n)
+      planner.plan(1, std::vector<draft_candidate>(static_cast<std::size_t>(sequences), {2, 0, good, good}), p);
+    BOOST_TEST(p.draft == pays);
+  }
+  draft_planner planner({.nextn = 2}, step_cost({{1, 1.0}, {3, 1.2}, {12, 2.1}}, {.first = .5, .further = 10}));
+  draft_plan p;
+  for (int n = 0; n < draft_switch::patience; ++n)
+    planner.plan(1, std::vector<draft_candidate>(4, {2, 0, good, good}), p);
+  BOOST_TEST(!p.draft); // four sequences draft for 30 ms
+  planner.plan(1, std::vector<draft_candidate>(3, {0, 0, {}, {}}), p);
+  BOOST_TEST(!p.draft);
+  planner.plan(1, std::vector<draft_candidate>(2, {0, 0, {}, {}}), p); // half of them are left: another try
+  BOOST_TEST(p.draft);
+  for (int n = 0; n < 20; ++n)
+    planner.plan(1, std::vector<draft_candidate>(1, {2, 0, good, good}), p);
+  BOOST_TEST(p.draft); // one alone gets 2.71 tokens in 1.7 ms
+}
+
 BOOST_AUTO_TEST_SUITE_END()
