@@ -238,10 +238,12 @@ public:
     ids.resize(ids.size() - static_cast<std::size_t>(tokens));
   }
   // Rings of windows, of the compressors and of the drafter.
-  std::vector<std::byte> state(std::size_t sequence) const {
+  std::vector<std::byte> state(std::size_t sequence) {
     const auto caches = runner_.caches();
-    const std::byte* at = (caches.slots + caches.sizes.slot_bytes * sequences_[sequence].slot).raw();
-    return {at, at + caches.sizes.slot_bytes};
+    std::vector<std::byte> out(static_cast<std::size_t>(caches.sizes.slot_bytes));
+    runner_.work().to_host(out.data(), caches.slots + caches.sizes.slot_bytes * sequences_[sequence].slot, out.size());
+    runner_.work().synchronise();
+    return out;
   }
   hand_drafts draft(std::int32_t golden) { return draft_greedily(runner_, dev_, {sequences_[0].slot}, {golden}); }
 
