@@ -62,7 +62,7 @@ struct frontier_store::scratch {
   };
 
   seen_set seen;
-  std::vector<item> todo;
+  std::vector<item> pending;
   std::vector<scan> scans;
   bool can_end = false;
   // Rules called from here, and behind what.
@@ -214,7 +214,7 @@ void frontier_store::add_item(std::vector<item>& to, std::uint32_t state, fronti
 void frontier_store::visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high) {
   const item i{state, then, static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(high)};
   if (scratch_->seen.insert(i))
-    scratch_->todo.push_back(i);
+    scratch_->pending.push_back(i);
 }
 
 void frontier_store::call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low,
@@ -239,9 +239,9 @@ void frontier_store::close(frontier f) {
   const rule_network& net = *network_;
   for (const item& i : at(f).items)
     visit(i.state, i.then, i.low, i.high);
-  while (!s.todo.empty()) {
-    const item i = s.todo.back();
-    s.todo.pop_back();
+  while (!s.pending.empty()) {
+    const item i = s.pending.back();
+    s.pending.pop_back();
     if (i.state == text_end) {
       s.can_end = true;
       continue;
@@ -358,18 +358,18 @@ frontier frontier_store::read_token(frontier f, std::int32_t id, std::string_vie
 frontier frontier_store::copy_to(frontier_store& other, frontier f) const {
   // Continuations first; they form no circles, and none is deeper than the text is long.
   std::unordered_map<frontier, frontier> done{{dead_frontier, dead_frontier}};
-  std::vector<frontier> todo{f};
-  while (!todo.empty()) {
-    const frontier now = todo.back();
+  std::vector<frontier> pending{f};
+  while (!pending.empty()) {
+    const frontier now = pending.back();
     bool ready = true;
     for (const item& i : at(now).items)
       if (!done.contains(i.then)) {
-        todo.push_back(i.then);
+        pending.push_back(i.then);
         ready = false;
       }
     if (!ready)
       continue;
-    todo.pop_back();
+    pending.pop_back();
     if (done.contains(now))
       continue;
     std::vector<item> items(at(now).items.begin(), at(now).items.end());

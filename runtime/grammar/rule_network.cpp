@@ -262,7 +262,7 @@ private:
 
 // Rules that can be empty, and the states at which each rule can stand without having read anything.
 void find_openings(rule_network& net) {
-  std::vector<std::uint32_t> rule_at(net.states()), todo;
+  std::vector<std::uint32_t> rule_at(net.states()), pending;
   std::vector<std::uint8_t> reached(net.states());
   std::vector<std::vector<std::uint32_t>> waiting(net.rules.size()); // edges behind a rule that may prove to be empty
   // A rule that could be empty still can: rewritten left recursion does not show it in the automaton any more.
@@ -273,13 +273,13 @@ void find_openings(rule_network& net) {
       return;
     reached[state] = 1;
     rule_at[state] = rule;
-    todo.push_back(state);
+    pending.push_back(state);
   };
   for (std::uint32_t r = 0; r < net.rules.size(); ++r)
     reach(net.rules[r].start, r);
-  while (!todo.empty()) {
-    const std::uint32_t s = todo.back(), rule = rule_at[s];
-    todo.pop_back();
+  while (!pending.empty()) {
+    const std::uint32_t s = pending.back(), rule = rule_at[s];
+    pending.pop_back();
     net.rules[rule].opening.push_back(s);
     if (s == net.rules[rule].end) {
       net.rules[rule].can_be_empty = true;
@@ -307,7 +307,7 @@ void find_openings(rule_network& net) {
 
 // Keeps the edges that lie on a way to the end of their rule and whose own rule has words.
 void drop_dead_edges(rule_network& net, compile_budget& budget) {
-  std::vector<std::uint32_t> into(net.edges.size()), into_first(net.states() + 1), todo;
+  std::vector<std::uint32_t> into(net.edges.size()), into_first(net.states() + 1), pending;
   for (const rule_network::edge& e : net.edges)
     ++into_first[e.to + 1];
   for (std::size_t s = 0; s < net.states(); ++s)
@@ -322,16 +322,16 @@ void drop_dead_edges(rule_network& net, compile_budget& budget) {
   const auto enliven = [&](std::uint32_t s) {
     if (!live[s]) {
       live[s] = 1;
-      todo.push_back(s);
+      pending.push_back(s);
     }
   };
   for (std::uint32_t r = 0; r < net.rules.size(); ++r)
     rule_starting[net.rules[r].start] = static_cast<std::int32_t>(r);
   for (const rule_network::rule& r : net.rules)
     enliven(r.end);
-  while (!todo.empty()) {
-    const std::uint32_t s = todo.back();
-    todo.pop_back();
+  while (!pending.empty()) {
+    const std::uint32_t s = pending.back();
+    pending.pop_back();
     budget.work();
     if (const std::int32_t r = rule_starting[s]; r >= 0) {
       has_words[static_cast<std::size_t>(r)] = 1;

@@ -24,20 +24,6 @@ scheduler_limits limits_of(std::int32_t seqs, std::int32_t blocks, bool async = 
   return l;
 }
 
-std::vector<std::int32_t> prompt_of(std::int32_t length, std::int32_t first) {
-  std::vector<std::int32_t> p;
-  for (std::int32_t i = 0; i < length; ++i)
-    p.push_back((first * 31 + 7 * i + i * i / 5) % 500);
-  return p;
-}
-
-sampling_params endless(std::int32_t max_tokens) {
-  sampling_params p;
-  p.max_tokens = max_tokens;
-  p.ignore_eos = true;
-  return p;
-}
-
 std::vector<std::int32_t> alone(const std::string& id, const std::vector<std::int32_t>& prompt,
                                 const sampling_params& params, std::uint32_t branch = 0) {
   sequence_spec spec;
@@ -67,16 +53,16 @@ BOOST_FIXTURE_TEST_SUITE(engine_complaints, stub_process)
 
 BOOST_AUTO_TEST_CASE(c01_a_request_that_can_never_fit_is_refused_and_blocks_nobody) {
   launch(limits_of(2, 8));
-  open("nine blocks", prompt_of(1030, 1), endless(20));
+  open("nine blocks", stub_prompt(1030, 1), endless(20));
   for (int i = 0; i < 4; ++i)
-    open("small" + std::to_string(i), prompt_of(200 + i, i), endless(30));
+    open("small" + std::to_string(i), stub_prompt(200 + i, i), endless(30));
   sched.run();
   BOOST_REQUIRE(results["nine blocks"].size() == 1u);
   BOOST_TEST(results["nine blocks"][0].failure->code == "no_space");
   BOOST_TEST(results["nine blocks"][0].failure->message.find("kv_blocks") != std::string::npos);
   for (int i = 0; i < 4; ++i) {
     const std::string id = "small" + std::to_string(i);
-    BOOST_TEST(results[id].at(0).token_ids == alone(id, prompt_of(200 + i, i), endless(30)),
+    BOOST_TEST(results[id].at(0).token_ids == alone(id, stub_prompt(200 + i, i), endless(30)),
                boost::test_tools::per_element());
   }
   expect_quiet();
@@ -89,14 +75,15 @@ BOOST_AUTO_TEST_CASE(c03_what_was_streamed_stays_when_a_request_loses_its_cache)
       stub_process w;
       w.launch(limits_of(6, 9, async, prefix_cache));
       for (int i = 0; i < 6; ++i)
-        w.open("r" + std::to_string(i), prompt_of(60 + 20 * i, i), endless(200));
+        w.open("r" + std::to_string(i), stub_prompt(60 + 20 * i, i), endless(200));
       w.sched.run();
       std::int64_t preemptions = 0;
       for (int i = 0; i < 6; ++i) {
         const std::string id = "r" + std::to_string(i);
         const auto& r = w.results[id].at(0);
         BOOST_TEST(!r.failure.has_value());
-        BOOST_TEST(r.token_ids == alone(id, prompt_of(60 + 20 * i, i), endless(200)), boost::test_tools::per_element());
+        BOOST_TEST(r.token_ids == alone(id, stub_prompt(60 + 20 * i, i), endless(200)),
+                   boost::test_tools::per_element());
         BOOST_TEST(r.logprobs.size() == 200u);
         BOOST_TEST((w.streamed[{id, 0}]) == r.text);
         preemptions += r.usage.preemptions;
@@ -109,8 +96,8 @@ BOOST_AUTO_TEST_CASE(c03_what_was_streamed_stays_when_a_request_loses_its_cache)
 
 BOOST_AUTO_TEST_CASE(c07_what_an_aborted_request_held_is_free_within_two_steps) {
   launch(limits_of(4, 20, true, false));
-  open("gone", prompt_of(500, 1), endless(600));
-  open("stays", prompt_of(20, 2), endless(600));
+  open("gone", stub_prompt(500, 1), endless(600));
+  open("stays", stub_prompt(20, 2), endless(600));
   while (engines[0]->steps < 40)
     BOOST_REQUIRE(turn(1));
   BOOST_TEST(cache_of(parts).used_blocks == 5 + 1); // of some 530 and some 50 positions
@@ -134,7 +121,7 @@ BOOST_AUTO_TEST_CASE(c13_branches_share_a_prompt_and_differ) {
   auto p = endless(50);
   p.n = 4;
   p.seq_seed = 42;
-  const auto prompt = prompt_of(300, 3);
+  const auto prompt = stub_prompt(300, 3);
   open("four", prompt, p);
   sched.run();
   BOOST_REQUIRE(results["four"].size() == 4u);
@@ -150,7 +137,7 @@ BOOST_AUTO_TEST_CASE(c13_branches_share_a_prompt_and_differ) {
 
 BOOST_AUTO_TEST_CASE(c15_a_later_request_starts_where_an_earlier_one_left_the_cache) {
   launch(limits_of(4, 40));
-  const auto prompt = prompt_of(300, 4);
+  const auto prompt = stub_prompt(300, 4);
   open("cold", prompt, endless(20));
   sched.run();
   const auto rows = engines[0]->model.rows;
@@ -166,7 +153,7 @@ BOOST_AUTO_TEST_CASE(c15_a_later_request_starts_where_an_earlier_one_left_the_ca
 
 BOOST_AUTO_TEST_CASE(c15_tenants_do_not_find_each_others_prompts) {
   launch(limits_of(4, 40));
-  const auto prompt = prompt_of(300, 4);
+  const auto prompt = stub_prompt(300, 4);
   for (const auto& [id, salt] : {std::pair("a", "x"), std::pair("b", "y"), std::pair("c", "x")}) {
     open(id, prompt, endless(5), true, salt);
     sched.run();
@@ -180,10 +167,10 @@ BOOST_AUTO_TEST_CASE(c15_tenants_do_not_find_each_others_prompts) {
 
 BOOST_AUTO_TEST_CASE(c16_a_lower_number_is_served_first) {
   launch(limits_of(1, 12));
-  open("runs", prompt_of(20, 1), endless(30));
+  open("runs", stub_prompt(20, 1), endless(30));
   turn(60);
-  open("late", prompt_of(20, 2), endless(3), true, "", 1);
-  open("first", prompt_of(20, 3), endless(3), true, "", -1);
+  open("late", stub_prompt(20, 2), endless(3), true, "", 1);
+  open("first", stub_prompt(20, 3), endless(3), true, "", -1);
   std::vector<std::string> ends;
   while (turn(1))
     for (const char* id : {"first", "late"})
@@ -198,7 +185,7 @@ BOOST_AUTO_TEST_CASE(c17_memory_stays_flat) {
   launch(limits_of(8, 24));
   const auto round = [&] {
     for (int i = 0; i < 200; ++i)
-      open("r" + std::to_string(i), prompt_of(10 + i % 150, i % 7), endless(1 + i % 5));
+      open("r" + std::to_string(i), stub_prompt(10 + i % 150, i % 7), endless(1 + i % 5));
     sched.run();
     for (int i = 0; i < 200; ++i)
       BOOST_REQUIRE(results["r" + std::to_string(i)].size() == 1u);
@@ -228,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_part_killed_at_any_message_ends_every_request_once) {
       stub_process w;
       w.launch(limits_of(3, 6));
       for (int i = 0; i < 4; ++i)
-        w.open("r" + std::to_string(i), prompt_of(100 + 30 * i, i), endless(60));
+        w.open("r" + std::to_string(i), stub_prompt(100 + 30 * i, i), endless(60));
       w.turn(when);
       if (kv)
         caf::anon_send_exit(w.parts.engines[0].kv, caf::exit_reason::kill);

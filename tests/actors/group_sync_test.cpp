@@ -19,20 +19,6 @@ scheduler_limits limits_of(bool async = true) {
   return l;
 }
 
-std::vector<std::int32_t> prompt_of(std::int32_t length, std::int32_t first) {
-  std::vector<std::int32_t> p;
-  for (std::int32_t i = 0; i < length; ++i)
-    p.push_back((first * 31 + 7 * i + i * i / 5) % 500);
-  return p;
-}
-
-sampling_params endless(std::int32_t max_tokens) {
-  sampling_params p;
-  p.max_tokens = max_tokens;
-  p.ignore_eos = true;
-  return p;
-}
-
 // Several engines in one group, by hand.
 struct group_process : stub_process {
   std::vector<std::pair<std::vector<std::int32_t>, std::int32_t>> work; // prompt and max_tokens, by request
@@ -43,8 +29,14 @@ struct group_process : stub_process {
   }
   void ask_for(std::int32_t prompt, std::int32_t tokens) {
     const auto n = static_cast<std::int32_t>(work.size());
-    work.emplace_back(prompt_of(prompt, n), tokens);
+    work.emplace_back(stub_prompt(prompt, n), tokens);
     open("r" + std::to_string(n), work.back().first, endless(tokens));
+  }
+  // Two engines with four requests of different lengths.
+  void launch_four() {
+    launch_group(2);
+    for (int i = 0; i < 4; ++i)
+      ask_for(40 + 50 * i, 30);
   }
   const generation_result& result(std::size_t n) { return results["r" + std::to_string(n)].at(0); }
   std::vector<std::int32_t> expected(std::size_t n) const {
@@ -191,9 +183,7 @@ BOOST_AUTO_TEST_CASE(d18_an_engine_whose_step_does_not_end_is_left_behind) {
 BOOST_AUTO_TEST_CASE(c19_a_scheduler_killed_at_any_message_stops_no_other_engine) {
   for (std::size_t when = 0; when < 700; when += 17) {
     group_process w;
-    w.launch_group(2);
-    for (int i = 0; i < 4; ++i)
-      w.ask_for(40 + 50 * i, 30);
+    w.launch_four();
     w.turn(when);
     caf::anon_send_exit(w.parts.engines[1].scheduler, caf::exit_reason::kill);
     w.sched.run();
@@ -217,9 +207,7 @@ BOOST_AUTO_TEST_CASE(c19_a_scheduler_killed_at_any_message_stops_no_other_engine
 BOOST_AUTO_TEST_CASE(c19_a_coordinator_killed_at_any_message_is_replaced) {
   for (std::size_t when = 0; when < 700; when += 17) {
     group_process w;
-    w.launch_group(2);
-    for (int i = 0; i < 4; ++i)
-      w.ask_for(40 + 50 * i, 30);
+    w.launch_four();
     w.turn(when);
     caf::anon_send_exit(w.parts.group_sync, caf::exit_reason::kill);
     w.sched.run();
@@ -230,9 +218,7 @@ BOOST_AUTO_TEST_CASE(c19_a_coordinator_killed_at_any_message_is_replaced) {
 }
 
 BOOST_AUTO_TEST_CASE(c19_an_engine_without_parts_leaves_the_group) {
-  launch_group(2);
-  for (int i = 0; i < 4; ++i)
-    ask_for(40 + 50 * i, 30);
+  launch_four();
   turn(500);
   caf::anon_send_exit(parts.engines[0].executor, caf::exit_reason::kill);
   sched.run();

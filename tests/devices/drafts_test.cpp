@@ -14,9 +14,6 @@ using ints = std::vector<std::int32_t>;
 namespace {
 
 const std::vector<std::string> devices = test::with_gpu({"reference", "cpu"});
-bool absent(const std::string& name) {
-  return name == "cuda-reference" && !test::gpu();
-}
 
 } // namespace
 
@@ -24,7 +21,7 @@ BOOST_AUTO_TEST_SUITE(drafts_on_a_device)
 
 // The device's split is the host's, whatever the confidences: ties, zeros, NaN.
 BOOST_DATA_TEST_CASE(drafts_are_shared_out_as_the_host_does, boost::unit_test::data::make(devices), name) {
-  if (absent(name))
+  if (!test::can_run(name))
     return;
   const auto d = make_device(name, {});
   for (std::uint64_t seed = 0; seed < 40; ++seed) {

@@ -152,7 +152,7 @@ row_bits engram_rows_of(device& d, std::uint64_t seed, std::span<const int> of) 
 }
 
 void check_shares(const std::string& name, int threads) {
-  if (name == "cuda-reference" && !test::gpu())
+  if (!test::can_run(name))
     return;
   const auto d = make_device(name, {threads, {}}), oracle = make_device("reference", {});
   using call = row_bits (*)(device&, std::uint64_t, std::span<const int>);

@@ -43,4 +43,9 @@ inline std::vector<std::string> with_gpu(std::vector<std::string> names) {
   return names;
 }
 
+// Whether a case of a device of that list can run; prints why it does not.
+inline bool can_run(const std::string& device) {
+  return device != "cuda-reference" || gpu();
+}
+
 } // namespace troupe::test

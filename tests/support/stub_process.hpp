@@ -58,6 +58,21 @@ public:
   std::uint64_t bad_sequence = 0;
 };
 
+// Different prompts for different `first`.
+inline std::vector<std::int32_t> stub_prompt(std::int32_t length, std::int32_t first) {
+  std::vector<std::int32_t> p;
+  for (std::int32_t i = 0; i < length; ++i)
+    p.push_back((first * 31 + 7 * i + i * i / 5) % 500);
+  return p;
+}
+
+inline sampling_params endless(std::int32_t max_tokens) {
+  sampling_params p;
+  p.max_tokens = max_tokens;
+  p.ignore_eos = true;
+  return p;
+}
+
 struct stub_process : by_hand {
   process_setup setup;
   std::vector<std::shared_ptr<stub_step_engine>> engines;

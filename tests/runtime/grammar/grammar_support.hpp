@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,56 @@ inline std::vector<std::int32_t> disagreements(const constraint_matcher& at, std
     if (has_bit(row.data(), bit))
       out.push_back(bit);
   return out;
+}
+
+// Every case of a file, byte by byte and token by token with the real vocabulary: the bit of each token says what
+// accept() does. `compile` makes the constraint of a row's source. Returns the number of cases.
+template <class Compile> std::size_t check_cases(const std::string& file, const Compile& compile) {
+  const auto vocabulary = real_vocabulary();
+  std::vector<std::uint32_t> row(vocabulary->words());
+  std::size_t cases = 0;
+  for (const nlohmann::json& r : read_rows(file)) {
+    const std::string source = r["source"], id = r["id"];
+    const auto grammar = compile(source);
+    for (const nlohmann::json& c : r["cases"]) {
+      const std::string text = c["text"];
+      const bool expected = c["expect"] == "accept";
+      BOOST_TEST(matches(grammar, text) == expected, id << ": " << text << " byte by byte");
+      constraint_matcher m(grammar);
+      bool accepted = true;
+      for (const std::int32_t token : real_tokenizer().encode(text, encode_mode::plain)) {
+        m.fill(row.data());
+        const bool allowed = has_bit(row.data(), token);
+        accepted = m.accept(token);
+        BOOST_TEST(allowed == accepted, id << ": " << text << " at token " << token);
+        if (!accepted)
+          break;
+      }
+      m.fill(row.data());
+      BOOST_TEST(has_bit(row.data(), vocabulary->end_token()) == m.can_end());
+      BOOST_TEST((accepted && m.can_end()) == expected, id << ": " << text);
+      ++cases;
+    }
+  }
+  return cases;
+}
+
+// Along the first case of each row of a file, at every `every`-th state: the bit of each id of the real vocabulary.
+template <class Compile> void check_masks(const std::string& file, const Compile& compile, std::size_t every) {
+  std::size_t states = 0;
+  for (const nlohmann::json& r : read_rows(file)) {
+    const std::string source = r["source"], text = r["cases"][0]["text"];
+    constraint_matcher m(compile(source));
+    for (const std::int32_t token : real_tokenizer().encode(text, encode_mode::plain)) {
+      if (states++ % every == 0) {
+        const auto wrong = disagreements(m);
+        BOOST_TEST(wrong.empty(),
+                   r["id"] << " before token " << token << ": wrong bit of " << (wrong.empty() ? -1 : wrong[0]));
+      }
+      if (!m.accept(token))
+        break;
+    }
+  }
 }
 
 } // namespace troupe::testing

@@ -17,6 +17,10 @@ std::shared_ptr<const compiled_grammar> compile(std::string_view pattern,
   return compile_grammar(builder, root, std::move(vocabulary));
 }
 
+std::shared_ptr<const compiled_grammar> compile_for_real(const std::string& source) {
+  return compile(source, real_vocabulary());
+}
+
 std::string refusal(std::string_view pattern) {
   try {
     (void)compile(pattern, small_vocabulary());
@@ -30,55 +34,12 @@ std::string refusal(std::string_view pattern) {
 
 BOOST_AUTO_TEST_SUITE(grammar_regex)
 
-// Every case of the shared file, token by token with the real vocabulary: the bit of each token says what accept()
-// does.
 BOOST_AUTO_TEST_CASE(shared_cases) {
-  const auto vocabulary = real_vocabulary();
-  std::vector<std::uint32_t> row(vocabulary->words());
-  std::size_t cases = 0;
-  for (const nlohmann::json& r : read_rows("regex.jsonl")) {
-    const std::string pattern = r["source"], id = r["id"];
-    const auto grammar = compile(pattern, vocabulary);
-    for (const nlohmann::json& c : r["cases"]) {
-      const std::string text = c["text"];
-      const bool expected = c["expect"] == "accept";
-      BOOST_TEST(matches(grammar, text) == expected, id << ": " << text << " byte by byte");
-      constraint_matcher m(grammar);
-      bool accepted = true;
-      for (const std::int32_t token : real_tokenizer().encode(text, encode_mode::plain)) {
-        m.fill(row.data());
-        const bool allowed = has_bit(row.data(), token);
-        accepted = m.accept(token);
-        BOOST_TEST(allowed == accepted, id << ": " << text << " at token " << token);
-        if (!accepted)
-          break;
-      }
-      m.fill(row.data());
-      BOOST_TEST(has_bit(row.data(), vocabulary->end_token()) == m.can_end());
-      BOOST_TEST((accepted && m.can_end()) == expected, id << ": " << text);
-      ++cases;
-    }
-  }
-  BOOST_TEST(cases == 227u);
+  BOOST_TEST(check_cases("regex.jsonl", compile_for_real) == 227u);
 }
 
 BOOST_AUTO_TEST_CASE(masks_agree_with_accept_over_the_whole_vocabulary) {
-  const auto vocabulary = real_vocabulary();
-  std::size_t states = 0;
-  for (const nlohmann::json& r : read_rows("regex.jsonl")) {
-    const auto grammar = compile(r["source"].get<std::string>(), vocabulary);
-    const std::string text = r["cases"][0]["text"];
-    constraint_matcher m(grammar);
-    for (const std::int32_t token : real_tokenizer().encode(text, encode_mode::plain)) {
-      if (states++ % 4 == 0) {
-        const auto wrong = disagreements(m);
-        BOOST_TEST(wrong.empty(),
-                   r["id"] << " before token " << token << ": wrong bit of " << (wrong.empty() ? -1 : wrong[0]));
-      }
-      if (!m.accept(token))
-        break;
-    }
-  }
+  check_masks("regex.jsonl", compile_for_real, 4);
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {

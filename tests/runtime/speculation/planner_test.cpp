@@ -189,13 +189,11 @@ BOOST_AUTO_TEST_CASE(what_drafting_takes_is_known_before_any_real_step) {
   cost.times(2, 0, times);
   BOOST_TEST(times[0].ms == 13.0, boost::test_tools::tolerance(1e-12));
   const floats good(2, .9f);
-  for (const auto& [sequences, pays] : {std::pair(1, false), std::pair(4, false)}) {
-    draft_planner planner({.nextn = 2}, cost);
-    draft_plan p;
-    for (int n = 0; n < draft_switch::patience; ++n)
-      planner.plan(1, std::vector<draft_candidate>(static_cast<std::size_t>(sequences), {2, 0, good, good}), p);
-    BOOST_TEST(p.draft == pays);
-  }
+  draft_plan alone;
+  draft_planner dear({.nextn = 2}, cost);
+  for (int n = 0; n < draft_switch::patience; ++n)
+    dear.plan(1, std::vector<draft_candidate>(1, {2, 0, good, good}), alone);
+  BOOST_TEST(!alone.draft); // 2.71 tokens in 3.2 ms, plain one in 1 ms
   draft_planner planner({.nextn = 2}, step_cost({{1, 1.0}, {3, 1.2}, {12, 2.1}}, {.first = .5, .further = 10}));
   draft_plan p;
   for (int n = 0; n < draft_switch::patience; ++n)

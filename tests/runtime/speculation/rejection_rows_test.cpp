@@ -13,9 +13,6 @@ using ints = std::vector<std::int32_t>;
 namespace {
 
 const std::vector<std::string> devices = test::with_gpu({"reference", "cpu"});
-bool absent(const std::string& name) {
-  return name == "cuda-reference" && !test::gpu();
-}
 
 } // namespace
 
@@ -23,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(rejection_rows)
 
 // Draws by weights against the rule on plain arrays of weights (runtime/speculation/verify.hpp).
 BOOST_DATA_TEST_CASE(rejection_follows_the_integer_rule, boost::unit_test::data::make(devices), name) {
-  if (absent(name))
+  if (!test::can_run(name))
     return;
   const auto d = make_device(name, {});
   constexpr int rows = 600, vocab = 40;
