@@ -258,8 +258,8 @@ std::pair<std::string, int> resolved_yoco(const engine_options& options, const m
   if (mode != yoco_mode::exact && keep < least)
     throw config_error("", "yoco_keep", std::to_string(keep),
                        "fewer rows than the window (" + std::to_string(config.sliding_window) +
-                           ") and what speculation" + " may take back (" +
-                           std::to_string(least - config.sliding_window) + ")",
+                           ") and what speculation may take back (" + std::to_string(least - config.sliding_window) +
+                           ")",
                        "give " + std::to_string(least) + " or more");
   return {name, kept_rows(mode, keep, config)};
 }
