@@ -59,7 +59,7 @@ private:
     std::size_t used_at;
   };
 
-  [[noreturn]] void fail(const std::string& what, std::size_t where) const {
+  [[noreturn]] void fail(std::string_view what, std::size_t where) const {
     std::size_t line = 1, column = 1;
     for (std::size_t i = 0; i < where && i < text_.size(); ++i)
       if (text_[i] == '\n')
@@ -67,7 +67,7 @@ private:
       else
         ++column;
     fail_compile("so_syntax",
-                 "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + what);
+                 "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + std::string(what));
   }
 
   void decode(std::string_view text) {
@@ -219,7 +219,7 @@ private:
   }
 
   // Between braces; stops at the closing one.
-  void counts(std::uint64_t& min, std::uint64_t& max) {
+  [[gnu::noinline]] void counts(std::uint64_t& min, std::uint64_t& max) {
     const std::size_t start = at_;
     skip_blanks();
     min = number("a number of repetitions");
@@ -254,31 +254,36 @@ private:
     return value;
   }
 
-  grammar_expr element() {
+  // Groups recurse, as deep as the limit says, on the stack of whoever compiles: group() and the functions between it and
+  // itself keep small frames, what needs more stands in functions of its own.
+  grammar_expr element() { return peek() == '(' ? group() : atom(); }
+
+  grammar_expr group() {
+    ++at_;
+    if (++depth_ > builder_.budget().limits().group_nesting)
+      fail_nested();
+    skip_blanks();
+    grammar_expr inner = builder_.empty();
+    if (peek() != ')')
+      inner = alternatives();
+    skip_blanks();
+    if (!take(')'))
+      fail("expected \")\"", at_);
+    --depth_;
+    return inner;
+  }
+
+  [[noreturn, gnu::noinline]] void fail_nested() const {
+    fail_compile("so_too_complex", "grammar: groups are nested more than " +
+                                       std::to_string(builder_.budget().limits().group_nesting) + " deep");
+  }
+
+  [[gnu::noinline]] grammar_expr atom() {
     const std::size_t start = at_;
-    switch (peek()) {
-    case '"':
+    if (peek() == '"')
       return builder_.literal(to_utf8(string()));
-    case '[':
+    if (peek() == '[')
       return builder_.chars(char_class());
-    case '(': {
-      ++at_;
-      if (++depth_ > builder_.budget().limits().group_nesting)
-        fail_compile("so_too_complex", "grammar: groups are nested more than " +
-                                           std::to_string(builder_.budget().limits().group_nesting) + " deep");
-      skip_blanks();
-      grammar_expr inner = builder_.empty();
-      if (peek() != ')')
-        inner = alternatives();
-      skip_blanks();
-      if (!take(')'))
-        fail("expected \")\"", at_);
-      --depth_;
-      return inner;
-    }
-    default:
-      break;
-    }
     const std::string what = name();
     if (what.empty())
       fail(peek() == '\'' ? "strings stand in double quotes" : "expected a string, a class, a group or a rule name",
