@@ -9,6 +9,7 @@
 #include <bit>
 #include <boost/test/unit_test.hpp>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -364,7 +365,7 @@ std::vector<std::vector<int>> pairwise_rows() {
   return test_support::covering_array(sizes);
 }
 
-void compare(const std::vector<std::vector<int>>& rows, const std::vector<work>& all) {
+comparison compare(const std::vector<std::vector<int>>& rows, const std::vector<work>& all) {
   comparison c(run_alone(all));
   for (const std::vector<int>& row : rows) {
     BOOST_TEST_MESSAGE(name_of(row));
@@ -374,11 +375,23 @@ void compare(const std::vector<std::vector<int>>& rows, const std::vector<work>&
   for (const std::string& line : c.divergences())
     BOOST_ERROR(line);
   BOOST_TEST(c.most_outputs() == 1u);
+  return c;
+}
+
+void check_meant_something(const comparison& c) {
   if (fills_the_cache) {
     BOOST_TEST(c.preemptions() > 0);
     BOOST_TEST(c.cached_tokens() > 0);
     BOOST_TEST(c.accepted() > 0);
   }
+}
+
+// Part k of n of the rows: every n-th one.
+std::vector<std::vector<int>> part_of(const std::vector<std::vector<int>>& rows, std::size_t k, std::size_t n) {
+  std::vector<std::vector<int>> part;
+  for (std::size_t i = k; i < rows.size(); i += n)
+    part.push_back(rows[i]);
+  return part;
 }
 
 } // namespace
@@ -391,24 +404,28 @@ BOOST_AUTO_TEST_CASE(every_axis_alone) {
       "skipped: every cell loads the model, and the pairs below set the same threads against each other");
   return;
 #endif
-  compare(single_axis_rows(), requests_of(prompts, output_tokens));
+  check_meant_something(compare(single_axis_rows(), requests_of(prompts, output_tokens)));
 }
 
 BOOST_AUTO_TEST_CASE(axes_in_pairs) {
   std::vector<std::vector<int>> rows = pairwise_rows();
   BOOST_TEST_MESSAGE(rows.size() << " rows cover all pairs");
   rows.resize(std::min(rows.size(), most_rows)); // the greedy array has most new pairs in its first rows
-  compare(rows, requests_of(prompts, output_tokens));
+  check_meant_something(compare(rows, requests_of(prompts, output_tokens)));
 }
 
+// By parts, each in a process of its own: TROUPE_WHOLE_MATRIX=K/N runs part K of N, from 0.
 BOOST_AUTO_TEST_CASE(the_whole_matrix) {
-  if (std::getenv("TROUPE_WHOLE_MATRIX") == nullptr) {
+  const char* part = std::getenv("TROUPE_WHOLE_MATRIX");
+  if (part == nullptr) {
     BOOST_TEST_MESSAGE("skipped: takes many minutes; by hand it is dev/test matrix");
     return;
   }
-  const std::vector<work> all = requests_of(32, 256);
-  compare(single_axis_rows(), all);
-  compare(pairwise_rows(), all);
+  std::size_t k = 0, n = 0;
+  BOOST_REQUIRE_MESSAGE(std::sscanf(part, "%zu/%zu", &k, &n) == 2 && k < n, "TROUPE_WHOLE_MATRIX=" << part);
+  std::vector<std::vector<int>> rows = single_axis_rows();
+  std::ranges::copy(pairwise_rows(), std::back_inserter(rows));
+  compare(part_of(rows, k, n), requests_of(32, 256));
 }
 
 // The comparison has to see what it is there for: seeds taken from the order of submission, and other roundings.
