@@ -306,7 +306,9 @@ public:
     for (const auto& [id, o] : reference_)
       unique_[id].insert(o);
   }
-  void add(const std::string& cell_name, const cell_run& found) {
+  // How many requests diverged.
+  std::size_t add(const std::string& cell_name, const cell_run& found) {
+    const std::size_t before = divergences_.size();
     ++cells_;
     preemptions_ += found.preemptions;
     cached_tokens_ += found.cached_tokens;
@@ -320,6 +322,7 @@ public:
           divergences_.push_back(cell_name + ": request \"" + id + "\": " + first_divergence(want, got));
       }
     }
+    return divergences_.size() - before;
   }
   // What had to happen for the settings to mean anything.
   double preemptions() const { return preemptions_; }
@@ -368,8 +371,8 @@ std::vector<std::vector<int>> pairwise_rows() {
 comparison compare(const std::vector<std::vector<int>>& rows, const std::vector<work>& all) {
   comparison c(run_alone(all));
   for (const std::vector<int>& row : rows) {
-    BOOST_TEST_MESSAGE(name_of(row));
-    c.add(name_of(row), run(cell_of(row), all));
+    const std::size_t differ = c.add(name_of(row), run(cell_of(row), all));
+    BOOST_TEST_MESSAGE(name_of(row) << ": " << (differ == 0 ? "equal" : std::to_string(differ) + " differ"));
   }
   BOOST_TEST_MESSAGE(c.summary());
   for (const std::string& line : c.divergences())
