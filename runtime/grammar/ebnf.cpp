@@ -66,8 +66,8 @@ private:
         ++line, column = 1;
       else
         ++column;
-    fail_compile("so_syntax",
-                 "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + std::string(what));
+    fail_compile("so_syntax", "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
+                                  std::string(what));
   }
 
   void decode(std::string_view text) {
@@ -254,8 +254,8 @@ private:
     return value;
   }
 
-  // Groups recurse, as deep as the limit says, on the stack of whoever compiles: group() and the functions between it and
-  // itself keep small frames, what needs more stands in functions of its own.
+  // Groups recurse, as deep as the limit says, on the stack of whoever compiles: group() and the functions between it
+  // and itself keep small frames, what needs more stands in functions of its own.
   grammar_expr element() { return peek() == '(' ? group() : atom(); }
 
   grammar_expr group() {
