@@ -140,7 +140,8 @@ void model_runner::impl::markov_step(int number, int sequences, dev_ptr<const st
   k.sequences = sequences;
   k.number = number;
   k.vocab = v;
-  k.temperature = t.empty() ? 1.0f : std::max(t[t.size() == 1 ? 0 : static_cast<std::size_t>(number)], 1e-5f);
+  k.temperature =
+      static_cast<std::size_t>(number) < t.size() ? std::max(t[static_cast<std::size_t>(number)], 1e-5f) : 1;
   k.slot = slots;
   k.token = ws.draft_token.as<const std::int32_t>();
   k.score = ws.draft_score.as<const float>();

@@ -40,7 +40,7 @@ struct runner_options {
   int yoco_keep = 0;               // rows of a prompt's end that they keep, from which an engine derives that position
   int nextn = 0;                   // drafts of a block that a step verifies at most; at most the block
   bool rejection = false;          // drafts are verified by rejection (exactness.md §4): their logits are kept
-  std::vector<float> confidence_temperature{}; // of each place of a block; empty = 1, one value = for all
+  std::vector<float> confidence_temperature{}; // of the first places of a block; 1 behind them
 };
 
 // Bytes that one KV block and one state slot take with these options (engine.md §10).

@@ -4,6 +4,7 @@
 #include "tests/support/gpu.hpp"
 #include "tests/support/hand_drafts.hpp"
 #include "tests/support/queued_device.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/stub_process.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/unit_test.hpp>
@@ -157,7 +158,7 @@ std::vector<outcome> run_group(const std::vector<std::string>& names, const runn
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string& name = names[static_cast<std::size_t>(rank)];
     devices.push_back(open_device(name, {.threads = 1, .cores = {}}));
-    groups.push_back(std::make_unique<context_exchange>(meeting, rank, 60s));
+    groups.push_back(std::make_unique<context_exchange>(meeting, rank, 600s));
     auto& w = weights[name];
     if (!w)
       w = load_weights(tiny_checkpoint(), *devices.back(), {.experts = true, .max_positions = 1024 + 8},
@@ -184,7 +185,7 @@ std::vector<outcome> run_group(const std::vector<std::string>& names, const runn
 }
 
 template <class T> bool same_bytes(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // Groups of these sizes, spread over the devices, against one rank on the first.
@@ -222,6 +223,10 @@ BOOST_AUTO_TEST_SUITE(context_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_give_the_bits_of_one_rank) {
   const int vocab = tiny_checkpoint()->config().vocab_size;
+  if (any_sanitizer) {
+    compare({"cpu"}, roundings::serving, {3}, program(2, vocab, {140, 31}));
+    return;
+  }
   compare({"cpu"}, roundings::serving, {2, 4}, program(1, vocab, {700, 1, 129, 64, 258}));
   compare({"cpu"}, roundings::serving, {2, 3}, program(2, vocab, {333, 131, 127}));
   compare({"cpu"}, roundings::off, {2}, program(3, vocab, {150, 301}));
@@ -231,6 +236,10 @@ BOOST_AUTO_TEST_CASE(ranks_give_the_bits_of_one_rank) {
 // Rows that consumer layers leave out: what stays is shared anew, or computed by every rank where it is little.
 BOOST_AUTO_TEST_CASE(ranks_that_leave_out_rows_give_the_bits_of_one_rank) {
   const int vocab = tiny_checkpoint()->config().vocab_size;
+  if (any_sanitizer) {
+    compare({"queued cpu"}, roundings::serving, {2}, program(9, vocab, {300, 31}, 140), yoco_mode::compact);
+    return;
+  }
   compare({"cpu"}, roundings::serving, {2, 3}, program(8, vocab, {700, 1, 258}, 300), yoco_mode::compact);
   compare({"queued cpu"}, roundings::serving, {2}, program(9, vocab, {420, 200}, 140), yoco_mode::compact);
   compare({"cpu"}, roundings::serving, {2}, program(10, vocab, {400}, 140), yoco_mode::mask);
@@ -238,8 +247,9 @@ BOOST_AUTO_TEST_CASE(ranks_that_leave_out_rows_give_the_bits_of_one_rank) {
 
 // Operations that run some time after they were called: rows are taken when they are there, and not overwritten before.
 BOOST_AUTO_TEST_CASE(ranks_with_queues_give_the_bits_of_one_rank) {
-  compare({"queued cpu"}, roundings::serving, {2, 3},
-          program(7, tiny_checkpoint()->config().vocab_size, {333, 131, 127}));
+  const std::vector<std::int32_t> lengths{333, 131, 127}, few{140, 31};
+  compare({"queued cpu"}, roundings::serving, by_build<std::vector<int>>({2, 3}, {2}, {2}),
+          program(7, tiny_checkpoint()->config().vocab_size, by_build(lengths, few, few)));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_on_a_gpu_give_the_bits_of_one_rank) {
@@ -288,7 +298,7 @@ BOOST_AUTO_TEST_CASE(rows_of_all_ranks_come_together) {
     threads.emplace_back([&, rank] {
       const auto dev = make_device("reference", {});
       const auto s = dev->make_stream();
-      context_exchange group(meeting, rank, 60s);
+      context_exchange group(meeting, rank, 600s);
       std::vector<std::int32_t> mine(64), all(200);
       for (int round = 0; round < rounds; ++round) {
         const std::vector<std::int32_t> rows{30 + round % 20, 1 + round % 7};

@@ -5,6 +5,7 @@
 #include "runtime/model/config.hpp"
 #include "tests/support/covering_array.hpp"
 #include "tests/support/metric_text.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <algorithm>
 #include <bit>
 #include <boost/test/unit_test.hpp>
@@ -19,19 +20,9 @@ using namespace troupe;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr int prompts = 2, output_tokens = 6; // looks at hand-overs, not at bits
-constexpr std::size_t most_rows = 4;
-constexpr bool fills_the_cache = false; // these prompts are too short for a second block
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr int prompts = 3, output_tokens = 8; // looks at memory, not at bits
-constexpr std::size_t most_rows = 6;
-constexpr bool fills_the_cache = false; // these prompts are too short for a second block
-#else
-constexpr int prompts = 8, output_tokens = 32;
-constexpr std::size_t most_rows = 20;
-constexpr bool fills_the_cache = true;
-#endif
+constexpr int prompts = test::by_build(8, 2, 2), output_tokens = test::by_build(32, 6, 6);
+constexpr std::size_t most_rows = test::by_build(20, 6, 4);
+constexpr bool fills_the_cache = !test::any_sanitizer; // their prompts are too short for a second block
 
 // What must not matter. The defaults are those of the reference run, except that it runs every request alone.
 struct cell {
@@ -402,11 +393,10 @@ std::vector<std::vector<int>> part_of(const std::vector<std::vector<int>>& rows,
 BOOST_AUTO_TEST_SUITE(determinism_matrix)
 
 BOOST_AUTO_TEST_CASE(every_axis_alone) {
-#if defined(__SANITIZE_THREAD__)
-  BOOST_TEST_MESSAGE(
-      "skipped: every cell loads the model, and the pairs below set the same threads against each other");
-  return;
-#endif
+  if (test::any_sanitizer) {
+    BOOST_TEST_MESSAGE("skipped: every cell loads the model, and the pairs below have all the same code and threads");
+    return;
+  }
   check_meant_something(compare(single_axis_rows(), requests_of(prompts, output_tokens)));
 }
 
@@ -433,10 +423,10 @@ BOOST_AUTO_TEST_CASE(the_whole_matrix) {
 
 // The comparison has to see what it is there for: seeds taken from the order of submission, and other roundings.
 BOOST_AUTO_TEST_CASE(a_defect_is_seen) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  BOOST_TEST_MESSAGE("skipped: it tests the comparison above, which is the same without a sanitizer");
-  return;
-#endif
+  if (test::any_sanitizer) {
+    BOOST_TEST_MESSAGE("skipped: it tests the comparison above, which is the same without a sanitizer");
+    return;
+  }
   const std::vector<work> all = requests_of(4, 16);
   comparison seeds(run_alone(all)), bits(run_alone(all));
   cell reversed;

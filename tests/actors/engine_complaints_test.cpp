@@ -1,6 +1,7 @@
 // What users of other engines complain about (engine.md §19), through the actors on the stub model.
 #include "actors/kv_manager.hpp"
 #include "runtime/request/seeds.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/stub_process.hpp"
 #include <algorithm>
 #include <fstream>
@@ -199,11 +200,8 @@ BOOST_AUTO_TEST_CASE(c17_memory_stays_flat) {
   for (int i = 0; i < 20; ++i)
     round();
   const std::size_t after = resident_kib();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::size_t more = 512 * 1024; // the sanitizers keep freed memory and shadows of what was touched
-#else
-  const std::size_t more = 1024;
-#endif
+  // The sanitizers keep freed memory, and shadows of what was touched.
+  const std::size_t more = test::any_sanitizer ? 512 * 1024 : 1024;
   BOOST_TEST(after < before + more, before << " KiB, after 4000 requests more " << after);
   expect_quiet();
   finish();

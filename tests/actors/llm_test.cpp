@@ -6,6 +6,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/support/embedded_options.hpp"
 #include "tests/support/metric_text.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <algorithm>
 #include <bit>
 #include <boost/test/unit_test.hpp>
@@ -208,11 +209,7 @@ BOOST_AUTO_TEST_SUITE(llm_exactness)
 
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-constexpr int request_count = 6; // everything takes forty times as long, and only the hand-overs are looked at
-#else
-constexpr int request_count = 64;
-#endif
+constexpr int request_count = test::by_build(64, 12, 6);
 
 struct mixed {
   std::vector<generation_request> requests;

@@ -2,6 +2,7 @@
 #include "kernels/cpu/instruction_set.hpp"
 #include "runtime/base/result.hpp"
 #include "tests/devices/op_cases.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -52,7 +53,7 @@ void expect_reference_bits(const op_case& c, int seeds) {
 void expect_reference_bits(const char* name) {
   for (const op_case& c : all_op_cases)
     if (std::string(c.name) == name)
-      expect_reference_bits(c, c.seeds);
+      expect_reference_bits(c, test::by_build(c.seeds, 3, 3));
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // (exactness.md §2; context-parallel ranks compute such shares).
 #include "tests/support/gpu.hpp"
 #include "tests/support/row_cases.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <numeric>
 
 using namespace troupe;
@@ -159,7 +160,7 @@ void check_shares(const std::string& name, int threads) {
   const std::array<std::pair<call, std::uint32_t>, 3> calls{
       {{attention_of, 2u}, {index_scores_of, 4u}, {engram_rows_of, 6u}}};
   for (const auto& [run, tag] : calls)
-    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::by_build(25u, 4u, 4u); ++seed) {
       numbers n(seed, 7);
       std::vector<int> every(static_cast<std::size_t>(made_step(numbers(seed, tag), 1).rows));
       std::iota(every.begin(), every.end(), 0);

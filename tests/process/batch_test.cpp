@@ -1,5 +1,6 @@
 #include "tests/process/troupe_process.hpp"
 #include "tests/support/metric_text.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -284,12 +285,8 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_input) {
   BOOST_TEST(run.exit_code == 1);
   BOOST_TEST(json_lines(test_support::read_text(folder / "out.jsonl")).size() == 20000u);
   BOOST_TEST(peak_kb > 0);
-#if defined(__SANITIZE_ADDRESS__)
-  const long limit_mb =
-      400 + 512; // freed memory stays in the sanitizer's quarantine of 256 MB, its shadow takes an eighth
-#else
-  const long limit_mb = 400;
-#endif
+  // Freed memory stays in the sanitizer's quarantine of 256 MB; its shadow takes an eighth.
+  const long limit_mb = troupe::test::address_sanitizer ? 400 + 512 : 400;
   BOOST_TEST(peak_kb < limit_mb * 1024);
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/model/weights.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/hand_drafts.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -18,7 +19,8 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-const std::vector<std::string> devices = with_gpu({"reference", "cpu", "queued cpu"});
+const std::vector<std::string> devices =
+    any_sanitizer ? std::vector<std::string>{"queued cpu"} : with_gpu({"reference", "cpu", "queued cpu"});
 const std::vector<std::string> cases{"one_token", "chat_lighthouse", "chat_json", "chat_two_turns",
                                      "code_130",  "doc_257",         "doc_300",   "doc_700"};
 

@@ -6,6 +6,7 @@
 #include "runtime/model/reduced_config.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/tiny_model.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -16,12 +17,6 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool too_slow = true;
-#else
-constexpr bool too_slow = false;
-#endif
 
 constexpr int vocab = 1024;
 
@@ -128,9 +123,9 @@ private:
 };
 
 bool usable() {
-  if (too_slow)
+  if (any_sanitizer)
     BOOST_TEST_MESSAGE("skipped: sanitizers make products of this width too slow");
-  return !too_slow;
+  return !any_sanitizer;
 }
 
 } // namespace
