@@ -432,7 +432,7 @@ private:
     measure("swiglu", std::to_string(rows) + "x128", 0, 0, [&] { ops.swiglu(*stream_, g); });
     rope_args p{at(out), rows, 8, 128, 64, read(position), read(table), false};
     measure("rope", std::to_string(rows) + "x8x128", 0, 0, [&] { ops.rope(*stream_, p); });
-    route_args e{read(x), read(w), rows, 24, 4, 1.5f, at(expert), at(weight)};
+    route_args e{read(x), read(w), rows, 24, 4, 1.5f, at(expert), at(weight), {}, {}};
     measure("route", std::to_string(rows) + " rows, 4 of 24", 0, 0, [&] { ops.route(*stream_, e); });
     combine_args c{read(x), read(y), rows, 4, 384, true, at(out)};
     measure("combine", std::to_string(rows) + "x4x384", 0, 0, [&] { ops.combine(*stream_, c); });

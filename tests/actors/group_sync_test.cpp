@@ -23,9 +23,9 @@ scheduler_limits limits_of(bool async = true) {
 struct group_process : stub_process {
   std::vector<std::pair<std::vector<std::int32_t>, std::int32_t>> work; // prompt and max_tokens, by request
 
-  void launch_group(std::size_t engines, const scheduler_limits& limits = limits_of(), std::int32_t decode_run = 1) {
+  void launch_group(std::size_t count, const scheduler_limits& limits = limits_of(), std::int32_t decode_run = 1) {
     setup.group_sync = step_group_settings{.rule = rule_of(limits), .decode_run = decode_run};
-    launch(limits, engines);
+    launch(limits, count);
   }
   void ask_for(std::int32_t prompt, std::int32_t tokens) {
     const auto n = static_cast<std::int32_t>(work.size());

@@ -23,7 +23,7 @@ engine_options tiny(int engines) {
 }
 
 generation_request ids(const std::string& id, std::vector<std::int32_t> prompt) {
-  return {.id = id, .prompt = {}, .prompt_ids = std::move(prompt)};
+  return {.id = id, .prompt = {}, .prompt_ids = std::move(prompt), .logit_rows = {}};
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// What this build looks for. Sanitizers look at memory and at threads, not at bits, and make everything five to forty times
-// slower: cases that repeat one path over many inputs take fewer of them there. The release build takes all.
+// What this build looks for. Sanitizers look at memory and at threads, not at bits, and make everything five to forty
+// times slower: cases that repeat one path over many inputs take fewer of them there. The release build takes all.
 #pragma once
 
 namespace troupe::test {

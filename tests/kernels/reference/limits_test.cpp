@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(routing_of_equal_and_odd_logits) {
     const auto experts = static_cast<std::int32_t>(logits.size());
     const auto chosen = m.room<std::int32_t>(static_cast<std::size_t>(k));
     const auto weight = m.room<float>(static_cast<std::size_t>(k));
-    d->ops().route(*m.s, {m.put(logits), m.put(bias), 1, experts, k, 1.0f, chosen, weight});
+    d->ops().route(*m.s, {m.put(logits), m.put(bias), 1, experts, k, 1.0f, chosen, weight, {}, {}});
     return get(chosen, static_cast<std::size_t>(k));
   };
   const std::vector<float> zero(6, 0.0f);
@@ -231,8 +231,16 @@ BOOST_AUTO_TEST_CASE(attention_without_keys_gives_zero) {
 BOOST_AUTO_TEST_CASE(routing_weights_without_any_score_are_zero) {
   const auto chosen = m.room<std::int32_t>(2);
   const auto weight = m.put(std::vector<float>{5, 5});
-  d->ops().route(*m.s, {m.put(std::vector<float>{-200, -200, -200}), m.put(std::vector<float>{0, 1, 2}), 1, 3, 2, 1.5f,
-                        chosen, weight});
+  d->ops().route(*m.s, {m.put(std::vector<float>{-200, -200, -200}),
+                        m.put(std::vector<float>{0, 1, 2}),
+                        1,
+                        3,
+                        2,
+                        1.5f,
+                        chosen,
+                        weight,
+                        {},
+                        {}});
   BOOST_TEST(get(chosen, 2) == (ints{2, 1}), boost::test_tools::per_element());
   BOOST_TEST(m.get(dev_ptr<const float>(weight), 2) == (std::vector<float>{0, 0}), boost::test_tools::per_element());
 }

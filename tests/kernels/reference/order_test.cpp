@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE(routing_weights_sum_best_first) {
   const floats logits = n.reals(rows * experts, 3), bias = n.reals(experts, 0.1f);
   const auto chosen = m.room<std::int32_t>(rows * k);
   const auto weights = m.room<float>(rows * k);
-  d->ops().route(*m.s, {m.put(logits), m.put(bias), rows, experts, k, 1.5f, chosen, weights});
+  d->ops().route(*m.s, {m.put(logits), m.put(bias), rows, experts, k, 1.5f, chosen, weights, {}, {}});
   const floats got = get(weights, rows * k);
   const auto ids = m.get(dev_ptr<const std::int32_t>(chosen), rows * k);
   for (std::size_t r = 0; r < rows; ++r) {

@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(mixture_of_experts) {
   const std::int64_t inner = dim("moe_w13", 1) / 2;
   const auto expert = m.room<std::int32_t>(static_cast<std::size_t>(rows) * 4);
   const auto weight_out = room("moe_weight");
-  d->ops().route(*m.s, {put("moe_logits"), put("moe_bias"), rows, experts, 4, 1.5f, expert, weight_out});
+  d->ops().route(*m.s, {put("moe_logits"), put("moe_bias"), rows, experts, 4, 1.5f, expert, weight_out, {}, {}});
   const auto chosen = m.get(dev_ptr<const std::int32_t>(expert), static_cast<std::size_t>(rows) * 4);
   BOOST_TEST(chosen == i32("moe_expert"), boost::test_tools::per_element());
   BOOST_TEST(chosen[0] == 3); // planted: experts 3 and 7 are equal
