@@ -535,6 +535,15 @@ bool char_dfa::is_everything() const {
   return *this == everything();
 }
 
+std::size_t char_dfa::hash() const {
+  std::uint64_t h = size();
+  for (const edge& e : edges_) {
+    h = (h ^ (std::uint64_t{e.low} << 32 | e.high)) * 0x9E3779B97F4A7C15u;
+    h = (h ^ (h >> 29) ^ e.target) * 0xBF58476D1CE4E5B9u;
+  }
+  return static_cast<std::size_t>(h ^ h >> 32);
+}
+
 bool char_dfa::contains(std::u32string_view text) const {
   if (empty())
     return false;

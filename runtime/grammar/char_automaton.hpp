@@ -116,6 +116,8 @@ public:
     return {edges_.data() + first_[state], edges_.data() + first_[state + 1]};
   }
   bool operator==(const char_dfa&) const = default;
+  std::size_t hash() const;
+  std::size_t bytes() const { return edges_.size() * sizeof(edge) + 5 * accepts_.size(); } // of memory
 
 private:
   friend class char_partition;

@@ -81,6 +81,8 @@ frontier_store::frontier_store(std::shared_ptr<const rule_network> network, std:
   std::vector<item> none, end{{text_end, dead_frontier, 0, 0}};
   intern(none); // number 0
   const frontier done = intern(end);
+  std::vector<item> any{{any_caller, dead_frontier, 0, 0}};
+  open_ = intern(any);
   const rule_network::rule& root = network_->rules[network_->root];
   std::vector<item> first{{root.start, done, 0, 0}};
   if (root.can_be_empty) // a rule that has read nothing does not end by itself
@@ -118,6 +120,16 @@ frontier frontier_store::make(const item& only) {
   std::vector<item> items;
   add_item(items, only.state, only.then, only.low, only.high);
   return intern(items);
+}
+
+frontier frontier_store::detached(frontier f, std::span<const std::uint32_t> stand_in) {
+  const std::lock_guard hold(growing_);
+  std::vector<item> out(items(f).begin(), items(f).end());
+  for (item& i : out) {
+    i.state = stand_in[i.state];
+    i.then = open_;
+  }
+  return intern(out);
 }
 
 // Sorts, joins neighbouring counts and finds or makes the number.
@@ -190,7 +202,7 @@ void frontier_store::count_loop(const rule_network::loop& l, std::uint64_t& low,
 // A place behind a reading: the end of a rule stands for what follows its callers, a loop that is full for its exit.
 void frontier_store::add_item(std::vector<item>& to, std::uint32_t state, frontier then, std::uint64_t low,
                               std::uint64_t high) const {
-  while (state != text_end) {
+  while (state < any_caller) {
     if (network_->is_end[state]) {
       const auto callers = at(then).items;
       to.insert(to.end(), callers.begin(), callers.end());
@@ -246,6 +258,8 @@ void frontier_store::close(frontier f) {
       s.can_end = true;
       continue;
     }
+    if (i.state == any_caller)
+      continue;
     if (net.is_end[i.state]) {
       for (const item& caller : at(i.then).items)
         visit(caller.state, caller.then, caller.low, caller.high);

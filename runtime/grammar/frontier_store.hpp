@@ -33,6 +33,8 @@ public:
   frontier_store& operator=(const frontier_store&) = delete;
 
   static constexpr std::uint32_t text_end = UINT32_MAX; // state of the item that lets the text end
+  // State of the item that stands for a caller who is not known: what is read inside one rule, whoever calls it.
+  static constexpr std::uint32_t any_caller = UINT32_MAX - 1;
   // Low and high: rounds done, where the state counts; all counts between them are possible.
   struct item {
     std::uint32_t state;
@@ -67,6 +69,11 @@ public:
   std::span<const item> items(frontier f) const { return at(f).items; }
   // The frontier of one item.
   frontier make(const item& only);
+  // That of any_caller alone: as a continuation it marks where its rule has ended.
+  frontier open() const { return open_; }
+  bool has_ended(frontier f) const { return !items(f).empty() && items(f).back().state == any_caller; }
+  // The same states as f, each replaced by `stand_in` of it, for any caller.
+  frontier detached(frontier f, std::span<const std::uint32_t> stand_in);
 
   const rule_network& network() const { return *network_; }
   std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -105,7 +112,7 @@ private:
 
   std::shared_ptr<const rule_network> network_;
   std::size_t max_items_, max_bytes_;
-  frontier start_ = dead_frontier;
+  frontier start_ = dead_frontier, open_ = dead_frontier;
   std::atomic<std::size_t> bytes_{0}, count_{0};
   std::atomic<bool> overflowed_{false};
   std::array<std::atomic<node*>, most_chunks> chunks_{};

@@ -380,7 +380,19 @@ grammar_expr grammar_builder::json_string(std::uint64_t min_length, std::uint64_
 grammar_expr grammar_builder::json_string(const char_dfa& decoded) {
   if (decoded.is_everything())
     return json_string(0);
-  return sequence({literal("\""), regular(decoded, text_form::json_string), literal("\"")});
+  if (decoded.empty())
+    return never();
+  const std::size_t hash = decoded.hash();
+  const auto [first, last] = strings_.equal_range(hash);
+  for (auto it = first; it != last; ++it)
+    if (it->second.first == decoded)
+      return call(it->second.second);
+  const grammar_rule r =
+      define("string", sequence({literal("\""), regular(decoded, text_form::json_string), literal("\"")}));
+  rules_[r.index].text = true;
+  budget_.memory(decoded.bytes());
+  strings_.emplace(hash, std::pair(decoded, r));
+  return call(r);
 }
 
 } // namespace troupe

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
@@ -89,7 +90,7 @@ public:
   // Pieces of JSON text that are best shared: the same words as one would build by hand, and with ready-made masks.
   grammar_expr json_char(); // one character in every spelling
   grammar_expr json_string(std::uint64_t min_length, std::uint64_t max_length = unbounded); // with its quotes
-  grammar_expr json_string(const char_dfa& decoded);                                        // with its quotes
+  grammar_expr json_string(const char_dfa& decoded); // with its quotes; equal languages share a rule
 
   compile_budget& budget() const { return budget_; }
 
@@ -113,12 +114,14 @@ public:
   const std::string& name_of(grammar_rule r) const { return rules_[r.index].name; }
   bool defined(grammar_rule r) const { return rules_[r.index].defined; }
   grammar_expr body_of(grammar_rule r) const { return rules_[r.index].body; }
+  // A JSON string made of a language: only the quote that ends the text ends the rule.
+  bool is_text(grammar_rule r) const { return rules_[r.index].text; }
 
 private:
   struct rule {
     std::string name;
     grammar_expr body;
-    bool defined = false;
+    bool defined = false, text = false;
   };
   grammar_expr add(node n);
   grammar_expr list(kind what, const std::vector<grammar_expr>& parts);
@@ -135,7 +138,8 @@ private:
   std::vector<std::vector<std::int32_t>> token_lists_;
   std::vector<rule> rules_;
   using set_key = std::pair<text_form, std::vector<std::pair<char32_t, char32_t>>>;
-  std::map<set_key, grammar_expr> chars_; // made before
+  std::map<set_key, grammar_expr> chars_;                                           // made before
+  std::unordered_multimap<std::size_t, std::pair<char_dfa, grammar_rule>> strings_; // by hash
 };
 
 } // namespace troupe

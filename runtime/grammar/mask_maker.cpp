@@ -1,4 +1,5 @@
 #include "runtime/grammar/mask_maker.hpp"
+#include "runtime/grammar/near_states.hpp"
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -19,7 +20,10 @@ constexpr std::uint32_t large_subtree = 16'384; // nodes; worth a table of its o
 mask_maker::mask_maker(std::shared_ptr<const rule_network> network, std::shared_ptr<const token_vocabulary> vocabulary,
                        std::size_t max_items, std::size_t max_bytes)
     : vocabulary_(std::move(vocabulary)), store_(network, max_items, max_bytes), tables_(network->round_dfas.size()),
-      known_tables_(network->round_dfas.size()) {}
+      known_tables_(network->round_dfas.size()) {
+  for (std::uint32_t s = 0; s < network->stand_in.size(); ++s)
+    stand_ins_ |= network->stand_in[s] != s && network->stand_in[s] != rule_network::no_text;
+}
 
 const loop_table& mask_maker::table(std::int32_t index) {
   const auto i = static_cast<std::size_t>(index);
@@ -53,7 +57,9 @@ void mask_maker::fill(frontier f, std::uint32_t* row) {
   }
   std::size_t work = 0;
   const std::uint32_t* base = nullptr;
-  if (const auto loop = loop_at(f)) {
+  if (const frontier place = text_place(f); place != dead_frontier) {
+    work = fill_text(f, place, base, row);
+  } else if (const auto loop = loop_at(f)) {
     base = table(loop->table).inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
     std::memcpy(row, base, row_bytes);
     work = add_loop(*loop, table(loop->table), f, row);
@@ -66,7 +72,9 @@ void mask_maker::fill(frontier f, std::uint32_t* row) {
     work = walk(f, 0, vocabulary_->trie().size(), row);
   }
   add_special_bits(f, row);
-  if (work > cheap_walk)
+  // what is inside a text rule is kept as a text_mask
+  const auto items = store_.items(f);
+  if (work > cheap_walk && (items.empty() || items[0].then != store_.open()))
     keep(f, base, row);
 }
 
@@ -93,6 +101,101 @@ void mask_maker::keep(frontier f, const std::uint32_t* base, const std::uint32_t
   store_.attached(f).store(cached, std::memory_order_release); // if two threads make one, both are right
 }
 
+// Where f stands in a text rule: the place that stands in for it, for any caller. Dead: not in one.
+frontier mask_maker::text_place(frontier f) {
+  const std::vector<std::uint32_t>& stand_in = store_.network().stand_in;
+  const auto items = store_.items(f);
+  if (stand_in.empty() || items.empty() || items.size() > most_loop_items || items[0].then == store_.open())
+    return dead_frontier;
+  for (const frontier_store::item& i : items)
+    if (i.state >= frontier_store::any_caller || stand_in[i.state] == rule_network::no_text || i.then != items[0].then)
+      return dead_frontier;
+  return store_.detached(f, stand_in);
+}
+
+const mask_maker::text_mask& mask_maker::text_mask_of(frontier place) {
+  {
+    const std::lock_guard hold(text_masks_lock_);
+    if (const auto known = text_masks_.find(place); known != text_masks_.end())
+      return *known->second;
+  }
+  // Made outside of the lock; if two threads make one, the first is kept.
+  const std::size_t words = vocabulary_->words();
+  auto* row = static_cast<std::uint32_t*>(store_.allocate(words * 4));
+  fill(place, row);
+  auto made = std::make_unique<text_mask>(text_mask{row, row, {}});
+  if (stand_ins_) {
+    auto* near_row = static_cast<std::uint32_t*>(store_.allocate(words * 4));
+    std::copy(row, row + words, near_row);
+    for (const std::int32_t id : vocabulary_->far().ids())
+      clear_bit(near_row, id);
+    made->near_row = near_row;
+  }
+  const token_trie& trie = vocabulary_->quoted();
+  const auto& class_of = store_.network().class_of;
+  std::array<const frontier*, most_token_bytes + 1> next;
+  next[0] = store_.expand(place).next;
+  for (std::uint32_t node = 0; node < trie.size();) {
+    const frontier to = next[trie.depth(node) - 1][class_of[trie.byte(node)]];
+    if (to == dead_frontier) {
+      node = trie.end(node);
+      continue;
+    }
+    if (trie.end(node) > node + 1) {
+      if (store_.has_ended(to))
+        made->ends.push_back(node);
+      next[trie.depth(node)] = store_.expand(to).next;
+    }
+    ++node;
+  }
+  const std::lock_guard hold(text_masks_lock_);
+  return *text_masks_.emplace(place, std::move(made)).first->second;
+}
+
+// The mask of f from that of its place: what goes on behind the text depends on the caller, and texts of more than
+// near_bytes on the very state.
+std::size_t mask_maker::fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row) {
+  const text_mask& inside = text_mask_of(place);
+  const auto items = store_.items(f), known = store_.items(place);
+  const bool same = std::equal(items.begin(), items.end(), known.begin(), known.end(),
+                               [](const auto& a, const auto& b) { return a.state == b.state; });
+  base = same ? inside.row : inside.near_row;
+  std::copy(base, base + vocabulary_->words(), row);
+  std::size_t work = cheap_walk + 1;
+  const token_trie& quoted = vocabulary_->quoted();
+  for (const std::uint32_t node : inside.ends)
+    work += walk_small(quoted, items[0].then, node + 1, quoted.end(node), same ? UINT32_MAX : near_bytes, row);
+  if (!same)
+    work += walk_small(vocabulary_->far(), f, 0, vocabulary_->far().size(), UINT32_MAX, row);
+  return work;
+}
+
+// As walk(), in another trie and without short cuts; nodes deeper than `most_depth` are left out.
+std::size_t mask_maker::walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
+                                   std::uint32_t most_depth, std::uint32_t* row) {
+  if (node == end)
+    return 0;
+  std::array<const frontier*, most_token_bytes + 1> next;
+  next[trie.depth(node) - 1] = store_.expand(from).next;
+  const auto& class_of = store_.network().class_of;
+  std::size_t work = 0;
+  while (node < end) {
+    ++work;
+    const std::uint32_t depth = trie.depth(node);
+    const frontier to = next[depth - 1][class_of[trie.byte(node)]];
+    if (to == dead_frontier || depth > most_depth) {
+      node = trie.end(node);
+      continue;
+    }
+    for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
+      set_bit(row, trie.ids()[i]);
+    if (trie.end(node) > node + 1)
+      next[depth] = store_.expand(to).next;
+    ++node;
+  }
+  return work;
+}
+
 std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
   const auto items = store_.items(f);
   if (items.size() > most_loop_items)
@@ -100,7 +203,7 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
   const rule_network& net = store_.network();
   std::int32_t tried = -1;
   for (const frontier_store::item& i : items) {
-    if (i.state == frontier_store::text_end)
+    if (i.state >= frontier_store::any_caller)
       continue;
     for (const rule_network::edge& e : net.edges_of(i.state)) {
       std::int32_t code = -1;

@@ -5,7 +5,9 @@
 #include "runtime/grammar/token_vocabulary.hpp"
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
@@ -36,6 +38,16 @@ private:
     const std::int32_t* ids;
   };
 
+  // What can be read inside a text rule, whoever calls it.
+  struct text_mask {
+    const std::uint32_t* row;        // tokens that stay inside or end with the rule
+    const std::uint32_t* near_row;   // without those of more than near_bytes
+    std::vector<std::uint32_t> ends; // nodes of the trie of quoted tokens where the rule ends before the token does
+  };
+
+  frontier text_place(frontier f);
+  const text_mask& text_mask_of(frontier place);
+  std::size_t fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row);
   std::optional<loop_place> loop_at(frontier f);
   std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e, frontier f);
   bool returns_to(frontier f, const byte_dfa& round);
@@ -45,6 +57,8 @@ private:
 
   std::size_t add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row);
   std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row);
+  std::size_t walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
+                         std::uint32_t most_depth, std::uint32_t* row);
   std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row);
   void add_special_bits(frontier f, std::uint32_t* row);
   void keep(frontier f, const std::uint32_t* base, const std::uint32_t* row);
@@ -55,6 +69,9 @@ private:
   std::vector<std::atomic<const loop_table*>> known_tables_;
   std::map<std::pair<std::int32_t, std::uint32_t>, std::shared_ptr<const loop_table>> tables_below_;
   std::mutex tables_lock_;
+  std::unordered_map<frontier, std::unique_ptr<const text_mask>> text_masks_;
+  std::mutex text_masks_lock_;
+  bool stand_ins_ = false; // some state has another one
 };
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "runtime/grammar/rule_network.hpp"
 #include "runtime/grammar/left_recursion.hpp"
+#include "runtime/grammar/near_states.hpp"
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -33,6 +34,8 @@ public:
         read_dfa(dfas_[static_cast<std::size_t>(p.dfa)], start, end);
       else
         read(p.body, start, end);
+      if (p.text)
+        net_.text_rules.push_back({first_state_, states_});
     }
     index_edges(net_, states_);
     return std::move(net_);
@@ -43,6 +46,7 @@ private:
     std::uint32_t rule;
     grammar_expr body;
     std::int32_t dfa; // index of dfas_, or -1: made of body
+    bool text;        // grammar_builder::is_text
   };
   struct round {
     std::uint32_t rule;
@@ -65,7 +69,7 @@ private:
   }
   void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
 
-  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa) {
+  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa, bool text = false) {
     const auto index = static_cast<std::uint32_t>(net_.rules.size());
     net_.rules.emplace_back().name = std::move(name);
     if (dfa >= 0) {
@@ -75,7 +79,7 @@ private:
         net_.round_dfas.push_back(small);
       }
     }
-    todo_.push_back({index, body, dfa});
+    todo_.push_back({index, body, dfa, text});
     return index;
   }
 
@@ -84,7 +88,8 @@ private:
       return found->second;
     if (!builder_.defined(r))
       fail_compile("so_syntax", "rule \"" + builder_.name_of(r) + "\" is used but not defined; define it");
-    const std::uint32_t index = new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)));
+    const std::uint32_t index =
+        new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)), builder_.is_text(r));
     rule_index_.emplace(r.index, index);
     return index;
   }
@@ -420,13 +425,14 @@ rule_network make_rule_network(const grammar_builder& builder, grammar_rule root
   find_openings(net);
   rank_rules(net);
   classify_bytes(net);
+  find_stand_ins(net, budget);
   budget.memory(net.bytes());
   return net;
 }
 
 std::size_t rule_network::bytes() const {
   std::size_t sum = sizeof(*this) + edges.size() * sizeof(edge) + first.size() * 4 + is_end.size() +
-                    rules.size() * sizeof(rule) + loops.size() * sizeof(loop);
+                    stand_in.size() * 4 + rules.size() * sizeof(rule) + loops.size() * sizeof(loop);
   for (const rule& r : rules)
     sum += r.opening.size() * 4;
   for (const byte_dfa& d : round_dfas)

@@ -40,6 +40,9 @@ struct rule_network {
     std::vector<std::int32_t> ids; // sorted
     bool except;
   };
+  struct state_range {
+    std::uint32_t begin, end;
+  };
 
   std::vector<rule> rules;
   std::vector<edge> edges;             // by state
@@ -48,6 +51,11 @@ struct rule_network {
   std::vector<loop> loops;
   std::vector<byte_dfa> round_dfas; // prefix codes
   std::vector<token_list> token_lists;
+  std::vector<state_range> text_rules; // of JSON strings with rules of their own
+  // By state of a text rule: a state that reads the same for near_bytes bytes, perhaps itself; no_text for others.
+  // Empty where there are no text rules.
+  std::vector<std::uint32_t> stand_in;
+  static constexpr std::uint32_t no_text = UINT32_MAX;
   std::uint32_t root = 0;
   bool has_token_edges = false;
 

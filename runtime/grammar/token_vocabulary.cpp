@@ -1,6 +1,7 @@
 #include "runtime/grammar/token_vocabulary.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/grammar/loop_table.hpp"
+#include "runtime/grammar/near_states.hpp"
 #include <algorithm>
 
 namespace troupe {
@@ -52,7 +53,16 @@ token_vocabulary::token_vocabulary(std::span<const std::string_view> texts, std:
     if (text_.size() > at)
       entries.push_back({{text_.data() + at, text_.size() - at}, static_cast<std::int32_t>(id)});
   }
+  std::vector<token_trie::entry> quoted, far;
+  for (const token_trie::entry& e : entries) {
+    if (e.text.find('"') != std::string_view::npos)
+      quoted.push_back(e);
+    if (e.text.size() > near_bytes)
+      far.push_back(e);
+  }
   trie_ = token_trie(std::move(entries));
+  quoted_ = token_trie(std::move(quoted));
+  far_ = token_trie(std::move(far));
 }
 
 token_vocabulary::~token_vocabulary() = default;

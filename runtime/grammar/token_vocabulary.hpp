@@ -65,6 +65,8 @@ public:
   std::string_view text(std::int32_t id) const; // empty: no text
   bool is_text(std::int32_t id) const { return !text(id).empty(); }
   const token_trie& trie() const { return trie_; }
+  const token_trie& quoted() const { return quoted_; } // the tokens with a quotation mark in them
+  const token_trie& far() const { return far_; }       // those of more than near_bytes
 
   // The masks of a loop over `round`, a prefix code, for all tokens or for those below a node of the trie; made when
   // first asked for, then shared.
@@ -74,7 +76,7 @@ private:
   std::int32_t size_, end_token_;
   std::vector<char> text_;
   std::vector<std::uint32_t> text_first_;
-  token_trie trie_;
+  token_trie trie_, quoted_, far_;
   mutable std::mutex tables_lock_;
   mutable std::map<std::pair<byte_dfa, std::optional<std::uint32_t>>, std::shared_ptr<const loop_table>> tables_;
 };

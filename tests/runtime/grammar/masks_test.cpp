@@ -1,4 +1,5 @@
 // Masks of loops and of what lies around them, over the whole real vocabulary.
+#include "runtime/grammar/constraint.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include <boost/test/unit_test.hpp>
 
@@ -66,6 +67,32 @@ BOOST_AUTO_TEST_CASE(excluded_keys) {
   BOOST_TEST(!matches(grammar, "{\"name\":1}"));
   BOOST_TEST(!matches(grammar, "{\"na\\u006De\":1}"));
   BOOST_TEST(!matches(grammar, "{\"\\u00E9t\xC3\xA9\":1}"));
+}
+
+// A pattern that counts words, met with a length: states that only long texts tell apart share masks, which callers and
+// long tokens must still tell apart.
+BOOST_AUTO_TEST_CASE(counted_words_of_bounded_length) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  what.text = R"({"type":"object","additionalProperties":false,"required":["a","b"],"properties":{
+    "a":{"type":"string","pattern":"^(?:[^ ]+ +){0,9}[^ ]+$","maxLength":90},
+    "b":{"type":"string","pattern":"^(?:[^ ]+ +){0,9}[^ ]+$","maxLength":90}}})";
+  what.schema.max_whitespace = 1;
+  const auto made = compile_constraint(what, real_vocabulary());
+  BOOST_REQUIRE(made);
+  const auto& grammar = *made;
+  const rule_network& net = grammar->network();
+  BOOST_TEST(net.text_rules.size() == 1); // equal strings share a rule
+  std::size_t shared = 0;
+  for (std::uint32_t s = 0; s < net.stand_in.size(); ++s)
+    shared += net.stand_in[s] != rule_network::no_text && net.stand_in[s] != s;
+  BOOST_TEST(shared > net.states() / 3);
+  const std::string words = "one two  three f\\u00f6ur\\t5 six " + std::string(52, '-');
+  check_along(grammar, "{\"a\":\"" + words + " 8\",\"b\":\"x\"}");
+  check_along(grammar,
+              "{\"a\":\"a b c d e f g h i j\",\"b\":\"a b c d e f g h i" + std::string(20, ' ') + "\xE4\xBD\xA0\"}");
+  BOOST_TEST(!matches(grammar, "{\"a\":\"a b c d e f g h i j k\",\"b\":\"x\"}"));
+  BOOST_TEST(!matches(grammar, "{\"a\":\"" + std::string(91, 'x') + "\",\"b\":\"x\"}"));
 }
 
 BOOST_AUTO_TEST_CASE(ids_without_text) {
