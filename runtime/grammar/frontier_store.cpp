@@ -277,7 +277,7 @@ void frontier_store::close(frontier f) {
         break;
       case edge_kind::call:
         call(e.what, e.to, i.then, 0, 0);
-        if (net.rules[e.what].can_be_empty)
+        if (net.rules[e.what].can_be_empty && !e.reads)
           visit(e.to, i.then, 0, 0);
         break;
       case edge_kind::loop: {

@@ -168,7 +168,7 @@ private:
     if (in_group(rule))
       behind_.push_back({rule, then});
     else
-      first_.push_back({0, then, rule, 0, 0, edge_kind::call});
+      first_.push_back({0, then, rule, 0, 0, edge_kind::call, true}); // its empty word was stepped over before
   }
 
   std::pair<std::uint32_t, std::uint32_t> copy_for(std::uint32_t goal) {

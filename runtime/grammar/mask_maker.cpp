@@ -210,7 +210,7 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
       if (e.kind == edge_kind::loop) {
         const rule_network::loop& l = net.loops[e.what];
         if (l.table >= 0 && items.size() == 1)
-          if (const auto place = counted_loop_at(i, e, f))
+          if (const auto place = counted_loop_at(i, e))
             return place;
         code = l.max == unbounded && i.low >= l.min ? l.table : -1;
       } else if (e.kind == edge_kind::call && e.to == i.state) {
@@ -228,23 +228,19 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
 
 // A counted loop whose rounds cannot be mistaken for what follows it: no byte begins both.
 std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier_store::item& here,
-                                                                  const rule_network::edge& e, frontier f) {
+                                                                  const rule_network::edge& e) {
   const rule_network& net = store_.network();
   const rule_network::loop& l = net.loops[e.what];
   if (here.low != here.high)
     return std::nullopt;
-  const frontier next_round = store_.make({here.state, here.then, here.low + 1, here.high + 1});
-  const byte_set rounds = net.round_dfas[static_cast<std::size_t>(l.table)].first_bytes();
-  for (const frontier_store::scan& s : store_.expand(f).scans) {
-    if (s.then == next_round)
-      continue;
-    for (const rule_network::edge& b : net.edges_of(s.state))
-      if (b.kind == edge_kind::bytes)
-        for (unsigned byte = b.low; byte <= b.high; ++byte)
-          if (rounds[byte])
-            return std::nullopt;
-  }
-  return loop_place{l.table, here.low, l.min, l.max, store_.make({e.to, here.then, 0, 0})};
+  // also while the exit is still closed: a token can open it
+  const frontier exit = store_.make({e.to, here.then, 0, 0});
+  const frontier* behind = store_.expand(exit).next;
+  for (const byte_dfa::edge& round : net.round_dfas[static_cast<std::size_t>(l.table)].states[0].out)
+    for (unsigned byte = round.low; byte <= round.high; ++byte)
+      if (behind[net.class_of[byte]] != dead_frontier)
+        return std::nullopt;
+  return loop_place{l.table, here.low, l.min, l.max, exit};
 }
 
 // Whether every word of the code leads from f back to f.

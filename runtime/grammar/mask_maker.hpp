@@ -49,7 +49,7 @@ private:
   const text_mask& text_mask_of(frontier place);
   std::size_t fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row);
   std::optional<loop_place> loop_at(frontier f);
-  std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e, frontier f);
+  std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e);
   bool returns_to(frontier f, const byte_dfa& round);
   const loop_table& table(std::int32_t index);
   const loop_table& table_below(std::int32_t index, std::uint32_t node);

@@ -298,6 +298,8 @@ void find_openings(rule_network& net) {
         reach(e.to, rule);
       else if (e.kind == edge_kind::call || e.kind == edge_kind::loop) {
         const std::uint32_t called = e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
+        if (e.reads)
+          continue;
         if (net.rules[called].can_be_empty)
           reach(e.to, rule);
         else

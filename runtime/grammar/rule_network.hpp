@@ -21,6 +21,7 @@ struct rule_network {
     std::uint32_t what = 0; // call: rule; loop: index of a loop, `to` is where it is left; tokens: index of a list
     unsigned char low = 0, high = 0; // bytes, both included
     edge_kind kind = edge_kind::free;
+    bool reads = false; // call: the empty word of the rule is not meant
   };
   // A counted repetition: the state that has the edge holds the number of rounds done.
   struct loop {

@@ -1,9 +1,7 @@
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_cache.hpp"
-#include "tests/fuzz/one_constraint.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include <boost/test/unit_test.hpp>
-#include <random>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -103,38 +101,6 @@ BOOST_AUTO_TEST_CASE(cache_drops_what_was_used_longest_ago) {
   constraint_cache none(0);
   none.insert("a", a);
   BOOST_TEST(!none.find("a"));
-}
-
-// What the fuzz targets check, over damaged case texts: no crash, and masks that agree with accept().
-BOOST_AUTO_TEST_CASE(damaged_constraints) {
-  std::mt19937 random(3);
-  for (const auto& [kind, file] :
-       {std::pair(constraint_kind::regex, "regex.jsonl"), std::pair(constraint_kind::ebnf, "ebnf.jsonl")})
-    for (const nlohmann::json& row : read_rows(file)) {
-      const std::string source = row["source"];
-      for (int i = 0; i < 12; ++i) {
-        std::string text = source;
-        for (int edits = 1 + static_cast<int>(random() % 4); edits > 0 && !text.empty(); --edits) {
-          const std::size_t at = random() % text.size();
-          switch (random() % 4) {
-          case 0:
-            text.erase(at, 1 + random() % 3);
-            break;
-          case 1:
-            text[at] = static_cast<char>(random() % 256);
-            break;
-          case 2:
-            text.insert(at, source, random() % source.size(), random() % 8);
-            break;
-          default:
-            text.insert(at, 1, "()[]{}|*+?\\\"^$.-,:=#\n"[random() % 21]);
-          }
-        }
-        text += '\xFF';
-        text += static_cast<char>(random() % 256);
-        fuzz::try_constraint(kind, text);
-      }
-    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

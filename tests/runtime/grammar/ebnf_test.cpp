@@ -65,6 +65,12 @@ BOOST_AUTO_TEST_CASE(recursion_of_every_kind) {
   BOOST_TEST(accepts(counted, "yxyxxyxyxyxx"
                               "yx"));
   BOOST_TEST(!accepts(counted, "yx"));
+  // left recursion behind rules that are empty or not
+  const char* empties = "root ::= a b c\na ::= \"a\"?\nb ::= a \"b\"? a\nc ::= b* root \"\" | \"c\" | \"\"";
+  for (const char* text : {"", "a", "b", "c", "bc", "aabac", "abab", "abaabc", "bbbbc"})
+    BOOST_TEST(accepts(empties, text), text);
+  for (const char* text : {"ca", "cc", "acb", "x"})
+    BOOST_TEST(!accepts(empties, text), text);
 }
 
 BOOST_AUTO_TEST_CASE(notation) {

@@ -52,6 +52,12 @@ BOOST_AUTO_TEST_CASE(counted_classes_close_to_their_bounds) {
         return b.sequence({b.repeat(letter, 2, 6), b.repeat(letter, 0, 4), b.literal("the"), b.optional(letter)});
       }),
       "otherwithe");
+  // nor where it only follows the last round, which a token may hold in its middle
+  check_along(built([](grammar_builder& b) {
+                const grammar_expr letter = b.chars(char_set({{'a', 'z'}}));
+                return b.sequence({b.repeat(letter, 6, 6), b.literal("er"), b.optional(letter)});
+              }),
+              "togethers");
 }
 
 // Keys that differ from given ones, and strings with a pattern: automata whose usual state is a loop.
