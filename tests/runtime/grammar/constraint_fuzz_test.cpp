@@ -38,8 +38,10 @@ BOOST_AUTO_TEST_SUITE(grammar_fuzz_regex)
 
 BOOST_AUTO_TEST_CASE(damaged_regexes) {
   check_damaged(constraint_kind::regex, "regex.jsonl",
-                {"(", ")", "[", "]", "[^", "{1,", "{2}", "{0,300}", "|", "*", "+", "?", "\\", "\\d", "\\W", "\\S", "\\u{1F600}",
-                 "\\x80", "(?i)", "(?:", "(?P<n>", "^", "$", ".", "-", "\xC3\xA9", "\xF0\x9F\x98\x80", "\xED\xA0\x80"});
+                {"(",           ")",   "[",      "]",  "[^",  "{1,", "{2}", "{0,300}",    "|",
+                 "*",           "+",   "?",      "\\", "\\d", "\\W", "\\S", "\\u{1F600}", "\\x80",
+                 "(?i)",        "(?:", "(?P<n>", "^",  "$",   ".",   "-",   "\xC3\xA9",   "\xF0\x9F\x98\x80",
+                 "\xED\xA0\x80"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -48,9 +50,31 @@ BOOST_AUTO_TEST_SUITE(grammar_fuzz_ebnf)
 
 BOOST_AUTO_TEST_CASE(damaged_grammars) {
   check_damaged(constraint_kind::ebnf, "ebnf.jsonl",
-                {"(", ")", "[^", "]", "{1,", "{0,99}", "|", "*", "+", "?", "\"", "\"\"", "root", " ::= ", "\nroot ::= ",
-                 "\na ::= a a | ", "#", "\n", "\\x", "\\u00e9", "TagDispatch((\"a\", root))", "Token(3)",
-                 "ExcludeToken(97, 98)", "(= \"a\")", "\xE4\xBD\xA0"});
+                {"(",
+                 ")",
+                 "[^",
+                 "]",
+                 "{1,",
+                 "{0,99}",
+                 "|",
+                 "*",
+                 "+",
+                 "?",
+                 "\"",
+                 "\"\"",
+                 "root",
+                 " ::= ",
+                 "\nroot ::= ",
+                 "\na ::= a a | ",
+                 "#",
+                 "\n",
+                 "\\x",
+                 "\\u00e9",
+                 "TagDispatch((\"a\", root))",
+                 "Token(3)",
+                 "ExcludeToken(97, 98)",
+                 "(= \"a\")",
+                 "\xE4\xBD\xA0"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -59,14 +83,39 @@ BOOST_AUTO_TEST_SUITE(grammar_fuzz_json)
 
 BOOST_AUTO_TEST_CASE(damaged_schemas) {
   check_damaged(constraint_kind::json, "json_schema_suite.jsonl",
-                {R"("type":"string",)", R"("type":["integer","object"],)", R"("maxLength":3,)", R"("minLength":2,)",
-                 R"("pattern":"^a+b?$",)", R"("enum":[1,"a",null,{"b":[]}],)", R"("const":0.5,)", R"("required":["a","b"],)",
-                 R"("properties":{"a":{}},)", R"("additionalProperties":false,)", R"("patternProperties":{"^a":{}},)",
-                 R"("items":{"type":"number"},)", R"("prefixItems":[{},{}],)", R"("uniqueItems":true,)",
-                 R"("contains":{"const":1},)", R"("not":{"type":"null"},)", R"("anyOf":[{"minimum":1},{"type":"null"}],)",
-                 R"("oneOf":[{"const":1},{"const":2}],)", R"("allOf":[{},{}],)", R"("$ref":"#",)", R"("multipleOf":0.01,)",
-                 R"("minimum":-3,)", R"("format":"date",)", R"("if":{"type":"array"},"then":{"maxItems":2},)", "{", "}",
-                 "[", "]", ",", "\"", "\\u0000", "true", "false"});
+                {R"("type":"string",)",
+                 R"("type":["integer","object"],)",
+                 R"("maxLength":3,)",
+                 R"("minLength":2,)",
+                 R"("pattern":"^a+b?$",)",
+                 R"("enum":[1,"a",null,{"b":[]}],)",
+                 R"("const":0.5,)",
+                 R"("required":["a","b"],)",
+                 R"("properties":{"a":{}},)",
+                 R"("additionalProperties":false,)",
+                 R"("patternProperties":{"^a":{}},)",
+                 R"("items":{"type":"number"},)",
+                 R"("prefixItems":[{},{}],)",
+                 R"("uniqueItems":true,)",
+                 R"("contains":{"const":1},)",
+                 R"("not":{"type":"null"},)",
+                 R"("anyOf":[{"minimum":1},{"type":"null"}],)",
+                 R"("oneOf":[{"const":1},{"const":2}],)",
+                 R"("allOf":[{},{}],)",
+                 R"("$ref":"#",)",
+                 R"("multipleOf":0.01,)",
+                 R"("minimum":-3,)",
+                 R"("format":"date",)",
+                 R"("if":{"type":"array"},"then":{"maxItems":2},)",
+                 "{",
+                 "}",
+                 "[",
+                 "]",
+                 ",",
+                 "\"",
+                 "\\u0000",
+                 "true",
+                 "false"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
