@@ -105,6 +105,8 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (st.stopping || st.draining)
     return refuse(st, *r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
                   {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
+  if (r->params.so_args && !st.setup.grammars)
+    return refuse(st, *r, seed, finish_reason::error, no_grammar_pool());
   const std::int64_t cost =
       static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
   const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st.setup, *r));
@@ -117,6 +119,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.eos_ids = st.setup.eos_ids;
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
+  s.grammars = st.setup.grammars;
   s.scheduler = st.engines[rank].scheduler;
   s.rank = static_cast<std::uint32_t>(rank);
   for (std::int32_t i = 0; i < r->params.n; ++i)
@@ -132,7 +135,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   r->live->take(r->id);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
-  for (std::size_t i = 0; i < s.sequences.size(); ++i)
+  for (std::size_t i = 0; i < s.sequences.size() && !r->params.so_args; ++i) // else once the constraint is compiled
     tell_as(entry.session, s.scheduler, submission(s, i));
   st.live.emplace(r->req.number, std::move(entry));
   ask_for_room(self);
@@ -154,6 +157,14 @@ void stop_all(self_ptr self) {
     tell(self, e.session, stop{});
   if (st.live.empty())
     self->quit();
+}
+
+void take_grammar_pool(self_ptr self, const new_grammar_pool& n) {
+  auto& st = state_of(self);
+  st.setup.grammars = n.pool;
+  for (auto& [number, e] : st.live)
+    if (e.request->params.so_args)
+      tell(self, e.session, n);
 }
 
 gateway_report report_of(const gateway_state& st) {
@@ -193,6 +204,7 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const done& d) { close(self, d); },
       [=](const scheduler_report& r) { note_room(self, r); },
       [=](const rank_lost& l) { lose_engine(state_of(self), l); },
+      [=](const new_grammar_pool& n) { take_grammar_pool(self, n); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

@@ -30,12 +30,14 @@ struct gateway_report {
 };
 TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 
-using gateway_actor = caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>,
-                                       answers<done>, answers<scheduler_report>, answers<rank_lost>,
-                                       answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
+using gateway_actor =
+    caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
+                     answers<scheduler_report>, answers<rank_lost>, answers<new_grammar_pool>,
+                     answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines]
+  grammar_pool_actor grammars;             // null: requests for constraints are refused
   scheduler_limits limits;                 // of each engine
   kv_cache_settings kv;                    // of each engine
   std::shared_ptr<const tokenizer> vocabulary;

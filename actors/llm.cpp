@@ -75,7 +75,8 @@ verifier_snapshot snapshot_of(const spec_report& r, const std::vector<engine_han
 // The engines, if the threads of their actors can be started.
 model_process startable(const engine_options& options) {
   model_process p = make_model_process(options);
-  std::size_t threads = pool_threads + 2 + p.setup->engines.size() + p.setup->experts.size(); // 2: of CAF
+  std::size_t threads = pool_threads + 2 + p.setup->engines.size() + p.setup->experts.size() + // 2: of CAF
+                        static_cast<std::size_t>(p.setup->grammars.compilers);
   for (const context_ranks& c : p.setup->context)
     threads += c.engines.size();
   if (!threads_to_be_had(threads))

@@ -51,6 +51,9 @@ struct engine_options {
   // Rows of a prompt that the consumer layers compute: off (all) | mask | compact | exact. Empty = compact with serving
   // roundings, off with others.
   std::string yoco;
+  int so_timeout = 20;               // seconds from a request's arrival to its compiled constraint
+  int so_compilers = 2;              // constraints compiled at once, each by a thread of its own
+  int so_cache_mib = 2048;           // MiB of compiled constraints kept for later requests; 0 = none
   int yoco_keep = 0;                 // rows at a prompt's end that mask and compact keep; 0 = the fewest, 140 for V4.1
   std::optional<std::uint64_t> seed; // exactness.md §6
   std::function<void(double)>

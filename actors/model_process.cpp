@@ -224,6 +224,24 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
   return notes;
 }
 
+grammar_settings grammars_of(const engine_options& o, const std::shared_ptr<const tokenizer>& vocabulary,
+                             const model_config& c) {
+  check_range("so_timeout", o.so_timeout, 1, 86400, "");
+  check_range("so_compilers", o.so_compilers, 1, 64, "");
+  check_range("so_cache_mib", o.so_cache_mib, 0, 1 << 24, "0 keeps nothing");
+  if (c.vocab_size < vocabulary->vocab_size())
+    throw config_error("tokenizer.json", "vocabulary", std::to_string(vocabulary->vocab_size()),
+                       "the model has only " + std::to_string(c.vocab_size) + " ids",
+                       "use the tokenizer that belongs to the model");
+  grammar_settings g;
+  g.vocabulary = std::make_shared<lazy_vocabulary>(
+      [vocabulary, size = c.vocab_size] { return token_vocabulary::of(*vocabulary, size); });
+  g.time_limit = std::chrono::seconds(o.so_timeout);
+  g.compilers = o.so_compilers;
+  g.cache_bytes = static_cast<std::size_t>(o.so_cache_mib) << 20;
+  return g;
+}
+
 std::string described(const engine_options& o, const model_config& c, const sizes& s, const device& dev) {
   const runner_options& r = s.runner;
   std::string yoco = resolved_yoco(o, c).first;
@@ -336,6 +354,7 @@ model_process make_model_process(const engine_options& options) {
                options.model + " " + options.roundings};
   setup->speculation.most_rows = s.runner.max_rows;
   setup->speculation.temperatures = speculation.temperatures;
+  setup->grammars = grammars_of(options, p.vocabulary, c);
   setup->layers = c.num_hidden_layers;
   setup->routed_experts = c.n_routed_experts;
   setup->front.vocabulary = p.vocabulary;

@@ -300,14 +300,16 @@ ack refusal(std::uint64_t msg_id, const error& why) {
   return {msg_id, code, note_of(why)};
 }
 
-ack take(self_ptr self, const submit& s) {
+ack take(self_ptr self, const submit& s, const std::shared_ptr<const sequence_constraint>& constraint) {
   auto& st = state_of(self);
   const job& j = s.work;
   if (st.lost)
     return refusal(s.head.msg_id, *st.lost);
   if (st.draining)
     return refusal(s.head.msg_id, {"stopping", "the engine takes no new requests"});
-  const status queued = st.core->submit(request_of(j), st.events);
+  scheduling_request r = request_of(j);
+  r.constraint = constraint;
+  const status queued = st.core->submit(std::move(r), st.events);
   if (!queued)
     return refusal(s.head.msg_id, queued.failure());
   st.routes[j.sequence] = {caf::actor_cast<session_actor>(self->current_sender()),
@@ -341,7 +343,8 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
   watch(self, state_of(self).watched, setup.kv,
         [=](const caf::error& why) { lose(self, "KV manager: " + text(self->system(), why)); });
   return {
-      [=](const submit& s) { return take(self, s); },
+      [=](const submit& s) { return take(self, s, nullptr); },
+      [=](const constrained_submit& s) { return take(self, s.request, s.constraint); },
       [=](const cancel& c) { return end_sequence(self, c); },
       [=](const kv_turn_done& d) { finish_turn(self, d); },
       [=](const step_done& d) { finish_step(self, d); },

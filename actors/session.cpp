@@ -56,6 +56,8 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
   if (u.ended) {
     e.result = st.branches[index].result();
     if (--st.live == 0) {
+      if (std::exchange(st.waits_for_grammar, false))
+        tell(self, st.setup.grammars, grammar_unwanted{r.req.number});
       r.live->remove(r.id);
       tell_from_outside(st.setup.gateway, farewell(st));
     }
@@ -79,7 +81,8 @@ void abort_all(self_ptr self, const std::string& cause) {
   for (std::size_t i = 0; i < st.branches.size(); ++i) {
     if (st.branches[i].ended())
       continue;
-    cancel_sequence(self, i, "abort");
+    if (!st.waits_for_grammar)
+      cancel_sequence(self, i, "abort");
     publish(self, i, st.branches[i].end(finish_reason::abort, {cause, {}}, age_ms(*st.setup.request)));
   }
 }
@@ -89,6 +92,42 @@ void take_ack(self_ptr self, const ack& a) {
   auto& st = state_of(self);
   if (a.code != ack_code::ok && a.msg_id < st.branches.size())
     publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, error_of(a), age_ms(*st.setup.request)));
+}
+
+void ask_for_grammar(self_ptr self) {
+  auto& st = state_of(self);
+  const request_record& r = *st.setup.request;
+  st.waits_for_grammar = true;
+  tell(
+      self, st.setup.grammars,
+      grammar_wanted{r.req.number, std::make_shared<const constraint>(constraint_of(*r.params.so_args)), r.cache_salt});
+}
+
+void take_grammar(self_ptr self, const grammar_done& d) {
+  auto& st = state_of(self);
+  if (!std::exchange(st.waits_for_grammar, false))
+    return;
+  if (!d.grammar) {
+    fail_branches(self, {d.failure.code, "so_args.schema: " + d.failure.message});
+    return;
+  }
+  const structured_output_args& a = *st.setup.request->params.so_args;
+  const auto c = std::make_shared<const sequence_constraint>(
+      sequence_constraint{d.grammar, {a.trigger_token_ids, a.bound_token_id}});
+  for (std::size_t i = 0; i < st.branches.size(); ++i)
+    tell(self, st.setup.scheduler, constrained_submit{submission(st.setup, i), c});
+}
+
+// Who was to compile the constraint has ended.
+void ask_another_pool(self_ptr self, const new_grammar_pool& n) {
+  auto& st = state_of(self);
+  st.setup.grammars = n.pool;
+  if (!st.waits_for_grammar)
+    return;
+  if (n.pool)
+    return ask_for_grammar(self);
+  st.waits_for_grammar = false;
+  fail_branches(self, no_grammar_pool());
 }
 
 // Without one of them the request cannot go on, or be aborted.
@@ -124,6 +163,8 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
   watch_others(self);
+  if (setup.request->params.so_args)
+    ask_for_grammar(self);
   return {
       [=](const tokens& t) {
         auto& s = state_of(self);
@@ -138,8 +179,15 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         abort_all(self, c.reason);
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
+      [=](const grammar_done& d) { take_grammar(self, d); },
+      [=](const new_grammar_pool& n) { ask_another_pool(self, n); },
       [=](const stop&) { abort_all(self, "shutdown"); },
   };
+}
+
+error no_grammar_pool() {
+  return {"so_internal", "constraints cannot be compiled any more: what compiled them has ended too often; requests "
+                         "without so_args go on, restart the process for others"};
 }
 
 submit submission(const session_setup& setup, std::size_t index) {

@@ -1,6 +1,7 @@
 // One request's life on the reader's side: owns the ledgers and the text of its branches, reports their ends. The
-// gateway submits the branches in the session's name, so that requests reach an engine in the order of their arrival.
-// Pooled; the reader's callback runs on its thread.
+// gateway submits the branches in the session's name, so that requests reach an engine in the order of their arrival;
+// a session whose output is constrained submits them itself, once its constraint is compiled. Pooled; the reader's
+// callback runs on its thread.
 #pragma once
 #include "actors/branch.hpp"
 #include "actors/live_requests.hpp"
@@ -33,6 +34,7 @@ struct session_setup {
   std::uint32_t rank = 0;               // of that engine
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
+  grammar_pool_actor grammars;          // null: none is there any more
   std::chrono::milliseconds control_limit{30000};
 };
 
@@ -42,10 +44,14 @@ struct session_state {
   session_setup setup;
   std::vector<branch> branches;
   std::size_t live = 0;
+  bool waits_for_grammar = false; // then nothing was submitted yet
   watch_list watched;
 };
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
+
+// Why a request with a constraint is refused when nobody compiles any.
+error no_grammar_pool();
 
 // What asks the engine for a branch. The ack goes to the session, under msg_id = index.
 submit submission(const session_setup& setup, std::size_t index);

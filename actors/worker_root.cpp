@@ -1,5 +1,6 @@
 #include "actors/worker_root.hpp"
 #include "actors/executor.hpp"
+#include "actors/grammar_pool.hpp"
 #include "actors/kv_manager.hpp"
 #include "actors/placement.hpp"
 #include "actors/spec_verifier.hpp"
@@ -41,6 +42,8 @@ void stop_group(self_ptr self, std::size_t which) {
     tell(self, parts.placement, stop{});
     if (parts.group_sync)
       tell(self, parts.group_sync, stop{});
+    if (parts.grammars)
+      tell(self, parts.grammars, stop{});
   }
   if (which == worker_root_state::followers) {
     for (const context_ranks& c : state_of(self).setup->context)
@@ -177,6 +180,19 @@ void start_group_sync(self_ptr self) {
     tell(self, e.scheduler, enter_group{st.parts.group_sync, epoch});
 }
 
+// What compiles constraints. Lost too often, requests for them are refused.
+void start_grammar_pool(self_ptr self) {
+  auto& st = state_of(self);
+  st.parts.grammars = grammar_pool_actor();
+  if (st.setup->grammars.vocabulary && st.grammar_pool_starts++ <= most_restarts) {
+    st.parts.grammars = self->spawn(grammar_pool, st.setup->grammars, st.setup->own_threads);
+    supervise(self, st.parts.grammars, worker_root_state::workers,
+              [=](const std::string&) { start_grammar_pool(self); });
+  }
+  if (st.parts.front)
+    tell(self, st.parts.front, new_grammar_pool{st.parts.grammars});
+}
+
 // A rank that ends takes its group with it: the others must not wait for it.
 void rank_ended(self_ptr self, std::uint32_t rank, const std::string& why) {
   const auto& context = state_of(self).setup->context;
@@ -242,6 +258,8 @@ const started& start_all(self_ptr self) {
   }
   if (st.setup->group_sync)
     start_group_sync(self);
+  start_grammar_pool(self);
+  front.grammars = st.parts.grammars;
   st.parts.front = self->spawn(gateway, front);
   supervise(self, st.parts.front, worker_root_state::front, [=](const std::string& why) { front_lost(self, why); });
   return st.parts;

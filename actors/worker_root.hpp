@@ -4,6 +4,7 @@
 #include "actors/context_leader.hpp"
 #include "actors/expert_executor.hpp"
 #include "actors/gateway.hpp"
+#include "actors/grammar_compiler.hpp"
 #include "actors/group_sync.hpp"
 #include "actors/scheduler.hpp"
 #include "runtime/scheduler/step_engine.hpp"
@@ -32,6 +33,7 @@ struct process_setup {
   group_settings speculation;                           // of each verifier; its ranks are counted here
   std::shared_ptr<live_requests> live;                  // of that gateway
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
+  grammar_settings grammars;
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
@@ -49,6 +51,7 @@ struct started { // LOCAL
   gateway_actor front;
   placement_actor placement;
   group_sync_actor group_sync; // null if engines decide alone
+  grammar_pool_actor grammars; // null if constraints are refused
   std::vector<engine_handles> engines;
   std::vector<expert_executor_actor> experts;
 };
@@ -61,7 +64,7 @@ struct worker_root_state {
   std::shared_ptr<const process_setup> setup;
   started parts;
   watch_list watched;
-  int group_sync_starts = 0;
+  int group_sync_starts = 0, grammar_pool_starts = 0;
   // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
   enum group : std::size_t { front, schedulers, workers, followers, experts, groups };
   std::size_t left[groups] = {};

@@ -57,6 +57,11 @@ constexpr std::array table{
                   "steps after which prefill waits no longer for them (default 16)"},
     engine_option{"ageing-steps", kind::number, "N", nullptr,
                   "steps of waiting that outweigh one level of a request's priority (default 256)"},
+    engine_option{"so-timeout", kind::number, "S", nullptr,
+                  "seconds in which the constraint of a request must be compiled (default 20)"},
+    engine_option{"so-compilers", kind::number, "N", nullptr, "constraints compiled at once (default 2)"},
+    engine_option{"so-cache-mib", kind::number, "N", nullptr,
+                  "MiB of compiled constraints kept for later requests (default 2048; 0: none)"},
     engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
     engine_option{"ep", kind::number, "N", nullptr, "expert-parallel executors in this process (default 1)"},
     engine_option{"cp", kind::number, "N", nullptr,
@@ -172,6 +177,12 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.ttft_bound_steps = number_of(v, 0, 1 << 20);
   else if (name == "ageing-steps")
     o.ageing_steps = number_of(v, 1, 1 << 20);
+  else if (name == "so-timeout")
+    o.so_timeout = number_of(v, 1, 86400);
+  else if (name == "so-compilers")
+    o.so_compilers = number_of(v, 1, 64);
+  else if (name == "so-cache-mib")
+    o.so_cache_mib = number_of(v, 0, 1 << 24);
   else if (name == "engines")
     o.engines = number_of(v, 1, 64);
   else if (name == "ep")

@@ -87,10 +87,10 @@ private:
     };
     for (const std::int32_t id : tokenizer_.encode(text, encode_mode::plain)) {
       fill();
-      const bool allowed = has_bit(row_.data(), id);
-      if (matcher.accept(id) != allowed)
+      const bool complete = !matcher.overflowed(), allowed = has_bit(row_.data(), id);
+      if (matcher.accept(id) != allowed && complete && !matcher.overflowed())
         return error{"so_internal", "the mask and the matcher disagree about token " + std::to_string(id)};
-      if (matcher.overflowed())
+      if (!complete || matcher.overflowed())
         return error{"so_too_complex", "following the constraint needs more than its budget"};
       if (!allowed)
         return false;

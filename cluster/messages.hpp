@@ -4,6 +4,8 @@
 #pragma once
 #include "cluster/caf.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/grammar/constraint.hpp"
+#include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/kv/kv_turn.hpp"
 #include "runtime/metrics/metrics.hpp"
@@ -11,6 +13,7 @@
 #include "runtime/scheduler/step_group.hpp"
 #include "runtime/speculation/calibration.hpp"
 #include "runtime/speculation/step_cost.hpp"
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -109,6 +112,12 @@ struct submit { // -> ack; tokens go to the sender
   job work;
 };
 TROUPE_FIELDS(submit, head, work)
+
+// LOCAL. The same with a constraint on the output.
+struct constrained_submit { // -> ack
+  submit request;
+  std::shared_ptr<const sequence_constraint> constraint;
+};
 
 struct cancel { // -> ack, unknown if there is no such sequence
   stamp head;
@@ -268,6 +277,43 @@ TROUPE_FIELDS(group_alive, rank, epoch)
 struct group_tick {};
 TROUPE_FIELDS(group_tick)
 
+// ---- grammar_pool and its grammar_compilers
+
+// LOCAL, one way: answered by grammar_done to the sender, at once if the pool has it.
+struct grammar_wanted {
+  std::uint64_t number = 0; // unique among those who wait
+  std::shared_ptr<const constraint> what;
+  std::string salt; // tenants do not find out what others have compiled
+};
+struct grammar_unwanted { // one way: the sender waits no longer
+  std::uint64_t number = 0;
+};
+TROUPE_FIELDS(grammar_unwanted, number)
+struct grammar_done { // LOCAL
+  std::uint64_t number = 0;
+  std::shared_ptr<const compiled_grammar> grammar; // null: failure says why
+  error failure;
+};
+// LOCAL, one way, to a compiler; answered by grammar_done to the sender.
+struct grammar_job {
+  std::uint64_t number = 0;
+  std::shared_ptr<const constraint> what;
+  std::shared_ptr<const std::atomic<bool>> given_up; // nobody waits any more: the work ends soon
+};
+// The pool's reminder to itself: has anybody waited for too long?
+struct grammar_tick {};
+TROUPE_FIELDS(grammar_tick)
+
+struct grammar_query {}; // -> grammar_report
+TROUPE_FIELDS(grammar_query)
+struct grammar_report {
+  std::uint64_t waiting = 0, queued = 0, running = 0; // requests; constraints
+  std::uint64_t compiled = 0, refused = 0, hits = 0;  // so far
+  std::uint64_t given_up = 0, lost = 0;               // compilations without an answer; compilers that ended
+  std::uint64_t kept = 0, kept_bytes = 0;             // in the cache
+};
+TROUPE_FIELDS(grammar_report, waiting, queued, running, compiled, refused, hits, given_up, lost, kept, kept_bytes)
+
 // ---- placement
 
 struct load { // one way: rows routed to each expert
@@ -368,6 +414,10 @@ CAF_ADD_TYPE_ID(troupe, (troupe::join_group))
 CAF_ADD_TYPE_ID(troupe, (troupe::group_ping))
 CAF_ADD_TYPE_ID(troupe, (troupe::group_alive))
 CAF_ADD_TYPE_ID(troupe, (troupe::group_tick))
+CAF_ADD_TYPE_ID(troupe, (troupe::grammar_unwanted))
+CAF_ADD_TYPE_ID(troupe, (troupe::grammar_tick))
+CAF_ADD_TYPE_ID(troupe, (troupe::grammar_query))
+CAF_ADD_TYPE_ID(troupe, (troupe::grammar_report))
 CAF_ADD_TYPE_ID(troupe, (troupe::load))
 CAF_ADD_TYPE_ID(troupe, (troupe::slots))
 CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
@@ -378,6 +428,10 @@ CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_turn)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::constrained_submit)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_job)
 
 namespace troupe {
 
@@ -396,16 +450,27 @@ struct enter_group {
   group_sync_actor group;
   std::uint32_t epoch = 0;
 };
+using grammar_pool_actor =
+    caf::typed_actor<answers<grammar_wanted>, answers<grammar_unwanted>, answers<grammar_done>, answers<grammar_tick>,
+                     answers<grammar_query, grammar_report>, answers<stop>>;
+using grammar_compiler_actor = caf::typed_actor<answers<grammar_job, grammar_done>, answers<stop>>;
+// LOCAL, one way, from the supervisor to the gateway and from there to the sessions: what compiled constraints has
+// ended and this one took its place; null: none will.
+struct new_grammar_pool {
+  grammar_pool_actor pool;
+};
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
-    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<kv_turn_done>, answers<step_done>,
-                     answers<step_check>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
-                     answers<enter_group>, answers<group_view>, answers<step_decision>,
-                     answers<group_ping, group_alive>, answers<scheduler_query, scheduler_report>, answers<rank_lost>,
-                     answers<drain>, answers<stop>>;
-using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<stop>>;
+    caf::typed_actor<answers<submit, ack>, answers<constrained_submit, ack>, answers<cancel, ack>,
+                     answers<kv_turn_done>, answers<step_done>, answers<step_check>, answers<tok_ack>,
+                     answers<spec_plan>, answers<new_verifier>, answers<enter_group>, answers<group_view>,
+                     answers<step_decision>, answers<group_ping, group_alive>,
+                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
+using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>,
+                                       answers<grammar_done>, answers<new_grammar_pool>, answers<stop>>;
 
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_verifier)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::enter_group)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_grammar_pool)

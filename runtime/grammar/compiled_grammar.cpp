@@ -20,9 +20,13 @@ std::size_t compiled_grammar::bytes() const {
 
 std::shared_ptr<mask_maker> compiled_grammar::masks() const {
   const std::lock_guard hold(masks_lock_);
-  if (!masks_ || outgrown(*masks_))
-    masks_ = std::make_shared<mask_maker>(network_, vocabulary_, max_items_, overflow_factor * kept_bytes_);
+  if (!masks_ || outgrown(*masks_) || masks_->store().overflowed())
+    masks_ = own_masks();
   return masks_;
+}
+
+std::shared_ptr<mask_maker> compiled_grammar::own_masks() const {
+  return std::make_shared<mask_maker>(network_, vocabulary_, max_items_, overflow_factor * kept_bytes_);
 }
 
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,

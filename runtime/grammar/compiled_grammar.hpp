@@ -19,7 +19,8 @@ public:
   const rule_network& network() const { return *network_; }
   std::size_t bytes() const; // now; grows with use up to about kept_bytes and the rules
 
-  std::shared_ptr<mask_maker> masks() const; // those to begin with
+  std::shared_ptr<mask_maker> masks() const;     // those to begin with
+  std::shared_ptr<mask_maker> own_masks() const; // new ones that nobody else uses
   bool outgrown(mask_maker& masks) const { return masks.store().bytes() > kept_bytes_; }
 
 private:

@@ -32,6 +32,21 @@ result<constraint_kind> constraint_kind_of(std::string_view name) {
                "schema_type = \"" + std::string(name) + "\": unknown kind of constraint; use json, regex or ebnf"};
 }
 
+constraint constraint_of(const structured_output_args& a) {
+  constraint c;
+  c.kind = constraint_kind_of(a.schema_type).value();
+  c.text = a.schema;
+  c.schema.strict = a.strict;
+  c.schema.any_whitespace = a.any_whitespace;
+  c.schema.max_whitespace = static_cast<std::uint32_t>(a.max_whitespace);
+  if (a.indent)
+    c.schema.indent = static_cast<std::uint32_t>(*a.indent);
+  c.schema.any_order = a.any_order;
+  c.schema.infer_type = a.infer_type;
+  c.dot_excludes_newline = a.dot_excludes_newline;
+  return c;
+}
+
 result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constraint& what,
                                                                    std::shared_ptr<const token_vocabulary> vocabulary,
                                                                    const compile_limits& limits,

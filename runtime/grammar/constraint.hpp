@@ -3,6 +3,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/grammar/compiled_grammar.hpp"
 #include "runtime/grammar/json_schema.hpp"
+#include "runtime/request/sampling_params.hpp"
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,9 @@ struct constraint {
 
 // "json", "regex" or "ebnf"; so_invalid_args for others.
 result<constraint_kind> constraint_kind_of(std::string_view name);
+
+// What a request's so_args ask for; they have passed check_sampling_params.
+constraint constraint_of(const structured_output_args& a);
 
 // Compiles within `limits`. `out_of_time` is asked now and then and ends the work when it says so: a limit of processor
 // time, a caller that has gone. Errors as in structured_output.md §7, with so_timeout for the latter. Warnings of

@@ -21,9 +21,12 @@ constraint_matcher::constraint_matcher(std::shared_ptr<const compiled_grammar> g
 
 // Moves to the grammar's current store when this one has become too large.
 void constraint_matcher::refresh() const {
-  if (!grammar_->outgrown(*masks_) || masks_->store().overflowed())
-    return;
-  const std::shared_ptr<mask_maker> old = std::exchange(masks_, grammar_->masks());
+  if (grammar_->outgrown(*masks_))
+    move_to(grammar_->masks());
+}
+
+void constraint_matcher::move_to(std::shared_ptr<mask_maker> masks) const {
+  const std::shared_ptr<mask_maker> old = std::exchange(masks_, std::move(masks));
   if (old == masks_)
     return;
   place_ = old->store().copy_to(masks_->store(), place_);
@@ -33,6 +36,20 @@ void constraint_matcher::refresh() const {
   }
 }
 
+// Asks the grammar about this place. What a store that is full answers is not the whole truth, and others have filled
+// it too: then a store of its own is asked, so that the answer depends on this text alone.
+template <class Question> auto constraint_matcher::ask(Question question) const {
+  refresh();
+  auto answer = question(*masks_);
+  overflowed_ = false;
+  if (masks_->store().overflowed()) {
+    move_to(grammar_->own_masks());
+    answer = question(*masks_);
+    overflowed_ = masks_->store().overflowed();
+  }
+  return answer;
+}
+
 void constraint_matcher::remember() {
   history_[taken_ % room_] = {place_, progress_, after_bound_, after_end_};
   ++taken_;
@@ -40,6 +57,7 @@ void constraint_matcher::remember() {
 
 bool constraint_matcher::accept(std::int32_t id) {
   const auto& trigger = trigger_.tokens;
+  overflowed_ = false;
   if (id < 0 || id >= grammar_->vocabulary().size())
     return false;
   if (finished()) {
@@ -65,14 +83,13 @@ bool constraint_matcher::accept(std::int32_t id) {
       after_bound_ = 0;
     return true;
   }
-  refresh();
-  if (id == grammar_->vocabulary().end_token() && masks_->can_end(place_)) {
+  if (id == grammar_->vocabulary().end_token() && can_end()) {
     remember();
     after_end_ = 0;
     return true;
   }
-  const frontier next = masks_->accept(place_, id);
-  if (next == dead_frontier)
+  const frontier next = ask([&](mask_maker& m) { return m.accept(place_, id); });
+  if (next == dead_frontier || overflowed_)
     return false;
   remember();
   place_ = next;
@@ -94,11 +111,12 @@ bool constraint_matcher::rollback(std::size_t k) {
 }
 
 bool constraint_matcher::can_end() const {
-  return !finished() && progress_ == trigger_.tokens.size() && masks_->can_end(place_);
+  return !finished() && progress_ == trigger_.tokens.size() && ask([&](mask_maker& m) { return m.can_end(place_); });
 }
 
 void constraint_matcher::fill(std::uint32_t* row) const {
   const token_vocabulary& v = grammar_->vocabulary();
+  overflowed_ = false;
   if (finished() || !constrained()) {
     std::memset(row, 0xFF, v.words() * 4);
     if (v.size() % 32 != 0)
@@ -110,26 +128,28 @@ void constraint_matcher::fill(std::uint32_t* row) const {
     set_bit(row, trigger_.tokens[progress_]);
     return;
   }
-  refresh();
-  masks_->fill(place_, row);
+  ask([&](mask_maker& m) {
+    m.fill(place_, row);
+    return 0;
+  });
 }
 
 std::size_t constraint_matcher::fill_window(std::span<const std::int32_t> drafts, std::span<std::uint32_t* const> rows,
                                             std::span<std::uint8_t> constrained_rows) {
   TROUPE_CHECK(rows.size() > drafts.size() && constrained_rows.size() >= rows.size(), "a draft window without rows");
-  std::size_t taken = 0;
+  std::size_t taken = 0, filled = 0;
   const auto fill_next = [&] {
-    constrained_rows[taken] = constrained() && !finished();
-    if (constrained_rows[taken])
-      fill(rows[taken]);
+    constrained_rows[filled] = constrained() && !finished();
+    if (constrained_rows[filled])
+      fill(rows[filled]);
+    filled += overflowed_ ? 0 : 1;
+    return !overflowed_;
   };
-  fill_next();
-  while (taken < drafts.size() && taken < room_ && accept(drafts[taken])) {
+  overflowed_ = false;
+  while (fill_next() && taken < drafts.size() && taken < room_ && accept(drafts[taken]))
     ++taken;
-    fill_next();
-  }
   TROUPE_CHECK(rollback(taken), "a draft window larger than the room to go back");
-  return taken + 1;
+  return filled;
 }
 
 std::string constraint_matcher::forced(std::size_t limit) const {

@@ -17,6 +17,12 @@ struct constraint_trigger {
   std::optional<std::int32_t> bound; // needs a trigger
 };
 
+// A constraint ready for use, and how a request comes to it.
+struct sequence_constraint {
+  std::shared_ptr<const compiled_grammar> grammar;
+  constraint_trigger trigger;
+};
+
 // A value: a copy is a fork. Belongs to the thread that uses it; the grammar behind it is shared.
 class constraint_matcher {
 public:
@@ -36,15 +42,16 @@ public:
   // and when finished.
   void fill(std::uint32_t* row) const;
   // Masks for the positions of a draft window (§2.5): row k is what may follow the first k drafts. Returns how many
-  // rows were filled, at most drafts + 1: the rest follow a draft that is refused. `constrained_rows` tells for each
-  // filled row whether it is one; others were not written. The state is as before.
+  // rows were filled, at most drafts + 1: the rest follow a draft that is refused, or one behind which the mask needs
+  // more than its budget. `constrained_rows` tells for each filled row whether it is one; others were not written. The
+  // state is as before.
   std::size_t fill_window(std::span<const std::int32_t> drafts, std::span<std::uint32_t* const> rows,
                           std::span<std::uint8_t> constrained_rows);
 
   // Tokens that the constraint leaves no choice about, as bytes; empty if there is a choice. At most `limit` bytes.
   std::string forced(std::size_t limit = 256) const;
-  // The grammar became too complex for its budgets while it was followed: masks lack tokens from then on.
-  bool overflowed() const { return masks_->store().overflowed(); }
+  // The last accept() or fill() needed more than the budgets of the grammar: what it said is not the whole truth.
+  bool overflowed() const { return overflowed_; }
   const compiled_grammar& grammar() const { return *grammar_; }
 
 private:
@@ -57,6 +64,8 @@ private:
 
   bool bound_fired() const { return after_bound_ >= 0; }
   void refresh() const;
+  void move_to(std::shared_ptr<mask_maker> masks) const;
+  template <class Question> auto ask(Question question) const;
   void remember();
 
   std::shared_ptr<const compiled_grammar> grammar_;
@@ -70,6 +79,7 @@ private:
   mutable std::shared_ptr<mask_maker> masks_;
   mutable frontier place_;
   mutable std::vector<moment> history_; // a ring of `room_` moments
+  mutable bool overflowed_ = false;
 };
 
 } // namespace troupe

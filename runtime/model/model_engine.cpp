@@ -91,8 +91,10 @@ void book_drawn(const flight& f, std::size_t i, std::int32_t vocab, sequence_res
   r.drafts = outcome[1];
   const auto* status = f.at<std::int32_t>(f.status) + first;
   if (drawn > 0 && status[0] != 0) {
-    if (r.failure.empty())
+    if (r.failure.empty()) {
       r.failure = fault_of(r.start + (s.slack > 0 ? 0 : s.rows - s.drafts - 1), status[0]);
+      r.nothing_left = status[0] == 3;
+    }
     return;
   }
   const std::int32_t wanted = std::min(s.spec->params.top_logprobs, vocab);
@@ -142,6 +144,14 @@ void book(const flight& f, std::int32_t vocab, std::int32_t block, step_result& 
   }
 }
 
+// The mask of a row that draws, -1 = none.
+std::int32_t mask_of(const step_plan& plan, const logit_job& j) {
+  const planned_sequence& s = plan.sequences[static_cast<std::size_t>(j.sequence)];
+  if (s.first_mask < 0)
+    return -1;
+  return plan.mask_rows[static_cast<std::size_t>(s.first_mask + j.position - (s.start + s.rows - s.drafts - 1))];
+}
+
 } // namespace
 
 struct model_engine::impl {
@@ -162,7 +172,7 @@ struct model_engine::impl {
   void arrange(flight& f);
   void forward(const step_plan& plan);
   void add_rule_of(const planned_sequence& s);
-  void add_job(const logit_job& j, std::int32_t place);
+  void add_job(const step_plan& plan, const logit_job& j, std::int32_t place);
   void make_rules(flight& f);
   void sample(flight& f);
   void sample_piece(flight& f, std::size_t from, std::size_t count, float*& logits_to);
@@ -198,7 +208,7 @@ struct model_engine::impl {
   // In device memory: of the last launched step.
   packed_arrays rules_there;
   std::size_t rules_at = 0, bias_at = 0, suppressed_at = 0, forced_at = 0, rule_of_at = 0, position_at = 0,
-              first_drawn_at = 0;
+              first_drawn_at = 0, masks_at = 0;
   growing_memory results_there;
 };
 
@@ -374,12 +384,17 @@ void model_engine::impl::add_rule_of(const planned_sequence& s) {
   rules.push_back(r);
 }
 
-// Which rule a row has: its sequence's if it draws, else one of its own, by which its log-probability is the model's
-// own, or only its logits are wanted.
-void model_engine::impl::add_job(const logit_job& j, std::int32_t place) {
+// Which rule a row has: its sequence's if it draws, with a mask added where it has one; else one of its own, by which
+// its log-probability is the model's own, or only its logits are wanted.
+void model_engine::impl::add_job(const step_plan& plan, const logit_job& j, std::int32_t place) {
   position_of.push_back(j.position);
   if (j.sample) {
-    rule_of_job.push_back(place);
+    const std::int32_t mask = mask_of(plan, j);
+    rule_of_job.push_back(mask < 0 ? place : static_cast<std::int32_t>(rules.size()));
+    if (mask >= 0) {
+      rules.push_back(rules[static_cast<std::size_t>(place)]);
+      rules.back().mask = mask;
+    }
     return;
   }
   rule_of_job.push_back(static_cast<std::int32_t>(rules.size()));
@@ -409,7 +424,7 @@ void model_engine::impl::make_rules(flight& f) {
       first_drawn[static_cast<std::size_t>(f.place[static_cast<std::size_t>(f.jobs[i].sequence)])] =
           static_cast<std::int32_t>(i);
   for (const logit_job& j : f.jobs)
-    add_job(j, f.place[static_cast<std::size_t>(j.sequence)]);
+    add_job(*f.plan, j, f.place[static_cast<std::size_t>(j.sequence)]);
   rules_there.clear();
   rules_at = rules_there.append(rules);
   bias_at = rules_there.append(bias);
@@ -418,11 +433,13 @@ void model_engine::impl::make_rules(flight& f) {
   rule_of_at = rules_there.append(rule_of_job);
   position_at = rules_there.append(position_of);
   first_drawn_at = rules_there.append(first_drawn);
+  masks_at = rules_there.append(f.plan->masks);
   rules_there.send(runner.work());
 }
 
 // Queues logits, sampler and verification.
 void model_engine::impl::sample(flight& f) {
+  TROUPE_CHECK(f.plan->masks.empty() || f.plan->mask_words == (vocab + 31) / 32, "masks of another vocabulary");
   make_rules(f);
   const std::size_t n = f.jobs.size(),
                     blocks = f.plan->sequences.size() * static_cast<std::size_t>(runner.draft_block());
@@ -505,6 +522,7 @@ void model_engine::impl::sample_piece(flight& f, std::size_t from, std::size_t c
   a.forced = rules_there.at<const std::int32_t>(forced_at);
   a.bias = rules_there.at<const token_logprob>(bias_at);
   a.suppressed = rules_there.at<const std::int32_t>(suppressed_at);
+  a.masks = rules_there.at<const std::uint32_t>(masks_at);
   a.max_top = f.max_top;
   a.token = results_there.at<std::int32_t>(f.token) + first_row;
   a.status = results_there.at<std::int32_t>(f.status) + first_row;

@@ -39,7 +39,7 @@ std::string shown(const json& v) {
   fail("invalid_params", key + " = " + shown(v) + " is out of range: " + legal);
 }
 
-constexpr int deepest = 64; // a JSON schema in so_args nests; printing and destroying a document recurse
+constexpr int deepest = 64; // printing and destroying a document recurse
 
 // First pass over a line: nesting and duplicate keys, of which a document would silently keep one.
 struct shape_check : nlohmann::json_sax<json> {
@@ -191,20 +191,59 @@ std::vector<std::pair<std::int32_t, float>> to_bias(const json& v) {
   return out;
 }
 
+// Keys that mean something elsewhere get a word of their own.
+void check_structured_keys(const json& v) {
+  if (v.contains("serialized"))
+    fail("so_invalid_args", "so_args.serialized: precompiled constraints are not taken; give schema_type and schema");
+  if (v.contains("bound_token_ids"))
+    fail("so_invalid_args", "so_args.bound_token_ids is an old name: give bound_token_id, one id");
+  only_keys(v, " in so_args",
+            {"schema_type", "schema", "trigger_token_ids", "bound_token_id", "strict", "any_whitespace",
+             "max_whitespace", "indent", "any_order", "infer_type", "dot_excludes_newline"});
+}
+
+// A schema is text, not an object: the order of its keys and the digits of its numbers mean something.
 structured_output_args to_structured(const json& v) {
   if (!v.is_object())
     wrong_type("so_args", v, "an object");
-  only_keys(v, " in so_args", {"schema_type", "schema", "trigger_token_ids", "bound_token_id"});
+  check_structured_keys(v);
   structured_output_args a;
-  if (v.contains("schema_type"))
-    a.schema_type = to_text("so_args.schema_type", v["schema_type"]);
-  if (v.contains("schema")) // a JSON schema may be given as an object
-    a.schema = v["schema"].is_string() ? v["schema"].get<std::string>() : v["schema"].dump();
-  if (v.contains("trigger_token_ids"))
-    a.trigger_token_ids = to_ints("so_args.trigger_token_ids", v["trigger_token_ids"]);
-  if (v.contains("bound_token_id"))
-    a.bound_token_id = to_int("so_args.bound_token_id", v["bound_token_id"]);
+  for (const auto& [name, value] : v.items()) {
+    const std::string key = "so_args." + name;
+    if (value.is_null() && (name == "trigger_token_ids" || name == "bound_token_id" || name == "indent"))
+      continue;
+    if (name == "schema_type")
+      a.schema_type = to_text(key, value);
+    else if (name == "schema")
+      a.schema = to_text(key, value);
+    else if (name == "trigger_token_ids")
+      a.trigger_token_ids = to_ints(key, value);
+    else if (name == "bound_token_id")
+      a.bound_token_id = to_int(key, value);
+    else if (name == "max_whitespace")
+      a.max_whitespace = to_int(key, value);
+    else if (name == "indent")
+      a.indent = to_int(key, value);
+    else
+      (name == "strict"           ? a.strict
+       : name == "any_whitespace" ? a.any_whitespace
+       : name == "any_order"      ? a.any_order
+       : name == "infer_type"     ? a.infer_type
+                                  : a.dot_excludes_newline) = to_bool(key, value);
+  }
+  if (!v.contains("schema"))
+    fail("so_invalid_args", "so_args.schema is missing: the text of the constraint is needed");
   return a;
+}
+
+// Every fault in there is one of the constraint.
+structured_output_args to_constraint(const json& v) {
+  try {
+    return to_structured(v);
+  } catch (fault& f) {
+    f.what.code = "so_invalid_args";
+    throw;
+  }
 }
 
 sampling_params to_params(const json& v, std::int32_t vocab_size) {
@@ -253,7 +292,7 @@ sampling_params to_params(const json& v, std::int32_t vocab_size) {
     } else if (key == "seq_seed")
       p.seq_seed = to_seed(value);
     else if (key == "so_args")
-      p.so_args = to_structured(value);
+      p.so_args = to_constraint(value);
     else if (key == "golden_token_ids")
       p.golden_token_ids = to_ints(key, value);
     else if (key == "logit_bias")

@@ -29,6 +29,30 @@ std::optional<error> check_ids(const std::string& key, std::span<const std::int3
   return std::nullopt;
 }
 
+status check_structured_output(const structured_output_args& a, std::int32_t vocab_size) {
+  const auto refused = [](std::string text) { return error{"so_invalid_args", std::move(text)}; };
+  if (a.schema_type.empty())
+    return refused("so_args.schema_type is missing: json, regex or ebnf is needed");
+  if (a.schema_type != "json" && a.schema_type != "regex" && a.schema_type != "ebnf")
+    return refused("so_args.schema_type = \"" + replace_invalid_utf8(a.schema_type) +
+                   "\" is out of range: json, regex or ebnf");
+  if (auto e = check_ids("so_args.trigger_token_ids", a.trigger_token_ids, vocab_size))
+    return refused(e->message);
+  if (a.bound_token_id) {
+    if (auto e = check_ids("so_args.bound_token_id", std::span(&*a.bound_token_id, 1), vocab_size))
+      return refused(e->message);
+    if (a.trigger_token_ids.empty())
+      return refused("so_args.bound_token_id = " + shown(*a.bound_token_id) +
+                     " needs trigger_token_ids: a trigger that it can force");
+  }
+  constexpr std::int32_t most = 1 << 20;
+  if (a.max_whitespace < 0 || a.max_whitespace > most)
+    return refused(out_of_range("so_args.max_whitespace", shown(a.max_whitespace), "0.." + shown(most)).message);
+  if (a.indent && (*a.indent < 0 || *a.indent > 64))
+    return refused(out_of_range("so_args.indent", shown(*a.indent), "0..64").message);
+  return nothing{};
+}
+
 } // namespace
 
 status check_sampling_params(const sampling_params& p, std::int32_t vocab_size) {
@@ -67,9 +91,7 @@ status check_sampling_params(const sampling_params& p, std::int32_t vocab_size) 
     if (!biased.insert(id).second)
       return error{"invalid_params", "logit_bias names token id " + shown(id) + " twice: give one number per id"};
   }
-  if (p.so_args)
-    return error{"unsupported", "so_args: structured output is not part of this build; leave so_args out"};
-  return nothing{};
+  return p.so_args ? check_structured_output(*p.so_args, vocab_size) : nothing{};
 }
 
 } // namespace troupe

@@ -16,12 +16,17 @@ enum class logprobs_source : std::uint8_t {
   processed // the distribution that the token was drawn from
 };
 
-// Structured output as a request states it.
+// Structured output as a request states it (structured_output.md §2.1, and §6.7 for what goes beyond it).
 struct structured_output_args {
-  std::string schema_type; // json | regex | ebnf
-  std::string schema;
-  std::vector<std::int32_t> trigger_token_ids;
-  std::optional<std::int32_t> bound_token_id;
+  std::string schema_type{};                     // json | regex | ebnf
+  std::string schema{};                          // its text
+  std::vector<std::int32_t> trigger_token_ids{}; // free output up to these ids in a row; empty: none is free
+  std::optional<std::int32_t> bound_token_id{};  // ends free output: the rest of the trigger is forced
+  bool strict = true, any_whitespace = true;     // json
+  std::int32_t max_whitespace = 64;              // json: characters of each run
+  std::optional<std::int32_t> indent{};          // json: in place of any_whitespace
+  bool any_order = false, infer_type = true;     // json
+  bool dot_excludes_newline = false;             // regex
   bool operator==(const structured_output_args&) const = default;
 };
 
@@ -52,8 +57,8 @@ inline constexpr double greedy_below = 1e-5; // binary32 temperatures below this
 inline constexpr std::int32_t max_branches = 128;
 inline constexpr std::int32_t max_top_logprobs = 1000;
 
-// Range checks; the error has code "invalid_params" and names key, value and legal range. Structured output is refused
-// with code "unsupported". vocab_size > 0 also checks token ids.
+// Range checks; the error names key, value and legal range and has the code "invalid_params", within so_args
+// "so_invalid_args". What a constraint says is not looked at. vocab_size > 0 also checks token ids.
 status check_sampling_params(const sampling_params& p, std::int32_t vocab_size = 0);
 
 } // namespace troupe

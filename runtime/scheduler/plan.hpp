@@ -54,6 +54,9 @@ struct planned_sequence {
   bool sample = false;          // draw the token behind the last row (last prompt chunk, or decode)
   bool propose = false;         // then draft a block behind it, for the next step to verify; only with sample
   std::int32_t next = -1; // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
+  // Index in step_plan::mask_rows of drafts + 1 rows of masks, for its last rows; -1: everything may be drawn behind
+  // them. Only with sample and without slack.
+  std::int32_t first_mask = -1;
 };
 
 struct step_plan {
@@ -70,6 +73,10 @@ struct step_plan {
   std::vector<slot_copy> restores;      // before the rows are computed: snapshots and forks into new sequences' slots
   std::vector<block_copy> block_copies; // likewise: partly filled blocks of forked sequences
   std::vector<slot_copy> snapshots;     // after the rows: slots as this step leaves them
+  // Which ids may be drawn behind rows under a constraint: bit i % 32 of word i / 32 of a mask allows id i.
+  std::int32_t mask_words = 0;         // of a mask: the vocabulary's ids / 32, rounded up
+  std::vector<std::uint32_t> masks;    // [any, mask_words]
+  std::vector<std::int32_t> mask_rows; // masks, or -1 = everything
 };
 
 using token_logprob = std::pair<std::int32_t, float>; // id, log-probability
@@ -90,6 +97,7 @@ struct sequence_result {
   std::vector<float> prompt_logprobs; // of the prompt tokens at positions start+1 .. start+rows inside the prompt
   std::vector<float> logits;          // rows of spec.logit_rows inside this step, each V long
   std::string failure;                // not empty: the row was unusable (NaN, +inf, all -inf); the sequence ends
+  bool nothing_left = false;          // why: no id was left that may be drawn
 };
 
 struct step_result {

@@ -71,11 +71,20 @@ status scheduler_core::submit(scheduling_request request, events& out) {
     return error{"no_space", who + "prompt and max_tokens need " + std::to_string(needed) +
                                  " KV blocks, the pool has " + std::to_string(limits_.kv_blocks - 1) +
                                  "; lower max_tokens or raise kv_blocks"};
+  std::unique_ptr<constraint_matcher> matcher;
+  if (request.constraint) {
+    matcher = std::make_unique<constraint_matcher>(request.constraint->grammar, request.constraint->trigger,
+                                                   static_cast<std::size_t>(limits_.nextn) + 2);
+    for (const std::int32_t token : request.emitted)
+      if (!matcher->accept(token))
+        return error{"so_internal", who + "its output so far is not within its constraint"};
+  }
   sequence& s = new_record();
+  s.matcher = std::move(matcher);
   s.spec = std::move(request.spec);
   s.prompt = std::move(request.prompt);
   s.salt = std::move(request.salt);
-  s.host_paced = request.host_paced;
+  s.host_paced = request.host_paced || s.matcher;
   s.reach = reach_of(*s.spec, limits_.max_model_len);
   s.output.assign(request.emitted.begin(), request.emitted.end());
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
@@ -87,7 +96,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   }
   queue(s);
   if (!s.output.empty()) { // a replay may have nothing left to do
-    const finish_state f = finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
+    const finish_state f = finish_of(s);
     if (f.reason != finish_reason::none) {
       sequence_event e = event_of(s);
       e.end = f.reason;
@@ -306,7 +315,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   if (r.failure.empty() && f.sample)
     examine(f, start, r);
   if (!r.failure.empty()) {
-    end_with(s, "device_error", std::move(r.failure), out);
+    end_with(s, r.nothing_left && s.matcher ? "so_internal" : "device_error", std::move(r.failure), out);
     return;
   }
   if (limits_.nextn > 0)
@@ -338,6 +347,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
     end(s, std::move(e), out);
     return;
   }
+  if (s.matcher)
+    keep_legal_drafts(s);
   publish(s);
   if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
     out.push_back(std::move(e));
@@ -370,18 +381,52 @@ void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
   outcome_.not_finite += static_cast<std::uint64_t>(s.confidences.process(std::span(r.confidence).first(left)));
 }
 
-// Up to the one that ends the sequence; what was accepted behind it never was.
+// Why its matcher did not take its next token.
+error scheduler_core::refusal_of(const sequence& s, std::int32_t token) {
+  const std::string who = "request " + s.spec->request_id + ": ";
+  if (s.matcher->overflowed())
+    return {"so_too_complex", who + too_complex_to_follow};
+  const bool forced = s.output.size() < s.spec->params.golden_token_ids.size();
+  return {"so_internal", who + "output token " + std::to_string(s.output.size()) + ", id " + std::to_string(token) +
+                             (forced ? " of golden_token_ids" : "") + ", is not within the constraint"};
+}
+
+// Up to the one that ends the sequence; what was accepted behind it never was. A token outside the constraint is not
+// given out: the model cannot draw one, but a request may force it.
 void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
   auto& tokens = e.output.tokens;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (s.matcher && !s.matcher->accept(tokens[i].id)) {
+      e.end = finish_reason::error;
+      e.failure = refusal_of(s, tokens[i].id);
+      tokens.resize(i);
+      return;
+    }
     s.output.push_back(tokens[i].id);
-    const finish_state state = finish_after(*s.spec, tokens[i].id, std::ssize(s.output), limits_.max_model_len);
+    const finish_state state = finish_of(s);
     if (state.reason == finish_reason::none)
       continue;
     e.end = state.reason;
     e.stop_id = state.stop_id;
     tokens.resize(i + 1);
   }
+}
+
+// After its last output token. Where a constraint leaves nothing but the end, it ends before min_tokens too.
+finish_state scheduler_core::finish_of(const sequence& s) const {
+  if (s.matcher && s.matcher->finished() && !s.spec->params.ignore_eos)
+    return {finish_reason::stop, s.output.back()};
+  return finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
+}
+
+// A draft outside the constraint cannot be drawn; neither it nor what lies behind it is worth a row.
+void scheduler_core::keep_legal_drafts(sequence& s) const {
+  std::size_t legal = 0;
+  const std::size_t most = std::min(s.drafts.size(), static_cast<std::size_t>(limits_.nextn));
+  while (legal < most && s.matcher->accept(s.drafts[legal]))
+    ++legal;
+  s.matcher->rollback(legal);
+  s.drafts.resize(legal);
 }
 
 bool scheduler_core::consistent() const {

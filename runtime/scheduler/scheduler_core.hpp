@@ -34,11 +34,12 @@ struct scheduling_request {
   std::shared_ptr<const sequence_spec> spec;
   std::shared_ptr<const std::vector<std::int32_t>> prompt;
   std::shared_ptr<const std::string>
-      salt;                          // prefix cache: tenants do not find each other's blocks; null = the common one
-  std::int32_t priority = 0;         // lower goes first
-  std::int64_t deadline_steps = 0;   // ends with code "deadline" if it lives for more steps; 0 = none
-  sequence_id fork_of;               // branch 0 of the same request: its prompt is computed once for both
-  bool host_paced = false;           // a step of it is planned only when the host knows all its tokens, drafts too
+      salt;                        // prefix cache: tenants do not find each other's blocks; null = the common one
+  std::int32_t priority = 0;       // lower goes first
+  std::int64_t deadline_steps = 0; // ends with code "deadline" if it lives for more steps; 0 = none
+  sequence_id fork_of;             // branch 0 of the same request: its prompt is computed once for both
+  bool host_paced = false;         // a step of it is planned only when the host knows all its tokens, drafts too
+  std::shared_ptr<const sequence_constraint> constraint; // on the output; such a sequence is host_paced. Null = none
   std::vector<std::int32_t> emitted; // output already given out, before a worker was lost: computed, not drawn again
 };
 
@@ -53,7 +54,8 @@ public:
   explicit scheduler_core(const scheduler_limits& limits, step_cost cost = {});
 
   // Queues a sequence. Refused, with nothing queued: code duplicate_id, invalid_prompt, prompt_too_long (longer than
-  // the model's length or, unchunked, than a step) or no_space (needs more KV than there is).
+  // the model's length or, unchunked, than a step), no_space (needs more KV than there is) or so_internal (what was
+  // emitted is not within the constraint).
   status submit(scheduling_request request, events& out);
   // Ends a live sequence in any state; false if there is none.
   bool abort(sequence_id id, events& out);
@@ -94,6 +96,8 @@ public:
   bool consistent() const;
 
 private:
+  static constexpr const char* too_complex_to_follow =
+      "following its constraint needs more than its budget; simplify the constraint";
   using sequence = scheduled_sequence;
   using phase = scheduled_sequence::phase;
   struct flown { // rows of one sequence in a step that is out
@@ -142,6 +146,9 @@ private:
   void fail_step(const flight& f, const std::string& why, events& out);
   static void examine(const flown& f, std::int32_t start, sequence_result& r);
   void take_tokens(sequence& s, sequence_event& e);
+  static error refusal_of(const sequence& s, std::int32_t token);
+  finish_state finish_of(const sequence& s) const;
+  void keep_legal_drafts(sequence& s) const;
   void take_drafts(const flown& f, const sequence_result& r);
   void begin_outcome(const flight& f);
   static bool current(const demand& d) { return d.s->life == d.life; }
@@ -182,7 +189,10 @@ private:
   void take_admissions(const kv_got& got, step_plan& out, events& ev);
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
-  void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, step_plan& out);
+  bool draws(const sequence& s, std::int32_t end) const;
+  void add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev);
+  std::int32_t add_masks(const sequence& s, std::int32_t drafts, step_plan& out);
+  void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask, step_plan& out);
   void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const;
 
   scheduler_limits limits_;
@@ -214,6 +224,8 @@ private:
   std::vector<draft_candidate> draft_candidates_;
   step_outcome outcome_;
   std::vector<std::int32_t> scratch_;
+  std::vector<std::uint32_t*> window_rows_; // of the sequence whose masks are being made
+  std::vector<std::uint8_t> window_constrained_;
 };
 
 } // namespace troupe

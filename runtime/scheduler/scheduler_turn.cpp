@@ -443,6 +443,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   turn_.open = false;
   out.sequences.clear(), out.tokens.clear(), out.blocks.clear(), out.history.clear();
   out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
+  out.masks.clear(), out.mask_rows.clear();
   out.number = static_cast<std::uint64_t>(step_ + 1);
   out.kind = turn_.kind.value_or(step_kind::decode);
   flight& f = flights_[(first_flight_ + flights_out_) % 2];
@@ -462,7 +463,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     if (d.s->in == phase::prefill)
       rows = std::min(rows, chunk_end(*d.s) - d.s->computed);
     if (rows > 0)
-      add_rows(*d.s, rows, std::min(d.drafts, rows - 1), out);
+      add_demand(d, rows, out, ev);
   }
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
@@ -567,7 +568,54 @@ void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, 
   s.asked_at = step_;
 }
 
-void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, step_plan& out) {
+// Whether rows that end there draw the token behind them.
+bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
+  return end == s.length() + s.unresolved && end < limits_.max_model_len;
+}
+
+// So many rows of a demand, with masks where they draw under a constraint.
+void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev) {
+  sequence& s = *d.s;
+  std::int32_t drafts = std::min(d.drafts, rows - 1), first_mask = -1;
+  if (s.matcher && draws(s, s.computed + rows - drafts)) {
+    first_mask = static_cast<std::int32_t>(out.mask_rows.size());
+    const std::int32_t masked = add_masks(s, drafts, out);
+    if (masked == 0) {
+      end_with(s, "so_too_complex", too_complex_to_follow, ev);
+      return;
+    }
+    rows -= drafts + 1 - masked;
+    drafts = masked - 1;
+  }
+  add_rows(s, rows, drafts, first_mask, out);
+}
+
+// Masks behind its newest token and its drafts, as many of these as masks can be made for. Returns the number of rows
+// that have theirs, 0 if not even the newest token's can be made. Rows where everything may be drawn take no memory.
+std::int32_t scheduler_core::add_masks(const sequence& s, std::int32_t drafts, step_plan& out) {
+  const std::size_t words = s.matcher->grammar().vocabulary().words(), rows = static_cast<std::size_t>(drafts) + 1,
+                    before = out.masks.size();
+  out.mask_words = static_cast<std::int32_t>(words);
+  out.masks.resize(before + rows * words);
+  window_rows_.clear();
+  for (std::size_t i = 0; i < rows; ++i)
+    window_rows_.push_back(out.masks.data() + before + i * words);
+  window_constrained_.assign(rows, 0);
+  const std::size_t filled =
+      s.matcher->fill_window(std::span(s.drafts).first(rows - 1), window_rows_, window_constrained_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < filled; ++i) {
+    const bool masked = window_constrained_[i] != 0;
+    out.mask_rows.push_back(masked ? static_cast<std::int32_t>(before / words + kept) : -1);
+    if (masked && kept++ < i)
+      std::copy_n(window_rows_[i], words, window_rows_[kept - 1]);
+  }
+  out.masks.resize(before + kept * words);
+  return static_cast<std::int32_t>(filled);
+}
+
+void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask,
+                              step_plan& out) {
   const std::int32_t start = s.computed, end = start + rows - drafts, prompt = s.prompt_tokens();
   planned_sequence& p = out.sequences.emplace_back();
   p.spec = s.spec;
@@ -581,7 +629,8 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.first_block = static_cast<std::int32_t>(out.blocks.size());
   p.blocks = table_for(s, rows);
   p.history = static_cast<std::int32_t>(out.history.size());
-  p.sample = end == s.length() + s.unresolved && end < limits_.max_model_len;
+  p.sample = draws(s, end);
+  p.first_mask = first_mask;
   p.propose = p.sample && proposes(s, end);
   p.next = end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);

@@ -1,6 +1,7 @@
 // The scheduler's record of one sequence. Only scheduler_core uses it.
 #pragma once
 #include "runtime/base/ids.hpp"
+#include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include "runtime/speculation/confidences.hpp"
 #include <compare>
@@ -79,8 +80,9 @@ struct scheduled_sequence {
   std::int32_t preemptions = 0;
   std::int32_t cached = 0;
 
-  // Of drafts; last, so that steps without any do not touch them.
-  std::vector<std::int32_t> drafts; // the newest block, for sequences that the host paces
+  // Of drafts and constraints; last, so that steps without any do not touch them.
+  std::vector<std::int32_t> drafts;            // the newest block, for sequences that the host paces
+  std::unique_ptr<constraint_matcher> matcher; // has taken all of output
   confidence_history confidences;
 
   std::int32_t prompt_tokens() const { return spec->prompt_tokens; }

@@ -164,22 +164,6 @@ BOOST_AUTO_TEST_CASE(wrong_options_name_key_value_and_remedy) {
   BOOST_TEST(message_of([](auto& o) { o.model = "/nowhere"; }).find("/nowhere") != std::string::npos);
 }
 
-// Until constraints are compiled: a request for one is refused by name, and nobody else notices.
-BOOST_AUTO_TEST_CASE(c10_a_request_with_a_grammar_is_refused_alone) {
-  LLM llm(embedded_options());
-  std::vector<generation_request> requests(3);
-  std::vector<sampling_params> params(3, greedy(4));
-  for (std::size_t i = 0; i < 3; ++i)
-    requests[i].prompt = "def main():";
-  params[1].so_args = structured_output_args{"json", "{", {}, -1};
-  const auto results = llm.generate(requests, params);
-  BOOST_REQUIRE(results.size() == 3u);
-  BOOST_REQUIRE(results[1].failure.has_value());
-  BOOST_TEST(results[1].failure->code == "unsupported");
-  BOOST_TEST(results[0].token_ids.size() == 4u);
-  BOOST_TEST(results[2].token_ids == results[0].token_ids, boost::test_tools::per_element());
-}
-
 BOOST_AUTO_TEST_CASE(d17_engines_of_one_process_share_nothing) {
   auto small = embedded_options();
   small.max_num_seqs = 1;

@@ -56,6 +56,9 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
     refused(generate_with({flag, "0"}), {std::string(flag) + " = 0", "from 1 to"});
     refused(generate_with({flag, "2x"}), {std::string(flag) + " = 2x"});
   }
+  refused(generate_with({"--so-timeout", "0"}), {"--so-timeout = 0", "from 1 to 86400"});
+  refused(generate_with({"--so-compilers", "65"}), {"--so-compilers = 65", "from 1 to 64"});
+  refused(generate_with({"--so-cache-mib", "-1"}), {"--so-cache-mib = -1"});
   refused(generate_with({"--seed", "-1"}), {"--seed = -1"});
   refused(generate_with({"--model", ""}), {"--model: no folder is named", "leave the option out"});
   refused(generate_with({}, {{"TROUPE_MODEL", ""}}), {"environment: TROUPE_MODEL: no folder is named"});

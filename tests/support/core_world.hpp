@@ -57,10 +57,16 @@ struct core_world {
   std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
   std::map<std::uint64_t, core_outcome> results;
   std::set<std::uint64_t> host_paced;
-  std::string trouble;       // first broken rule
-  std::string kinds;         // of all steps, P and D
-  std::size_t widest = 0;    // rows of a step
-  std::int64_t foretold = 0; // steps whose tokens the planner foretold
+  struct judge { // of a request's masks: another matcher, fed with what was given out
+    constraint_matcher matcher;
+    std::size_t fed = 0;
+  };
+  std::map<std::uint64_t, judge> judges;
+  std::int64_t masks = 0, free_rows = 0; // rows of constrained sequences that had one, that were free
+  std::string trouble;                   // first broken rule
+  std::string kinds;                     // of all steps, P and D
+  std::size_t widest = 0;                // rows of a step
+  std::int64_t foretold = 0;             // steps whose tokens the planner foretold
 
   static kv_cache_settings cache_of(const scheduler_limits& l, std::int32_t slots) {
     kv_cache_settings s;
@@ -111,8 +117,11 @@ struct core_world {
 
   status submit(core_request r) {
     r.ask.spec = r.spec;
-    if (r.ask.host_paced)
+    if (r.ask.host_paced || r.ask.constraint)
       host_paced.insert(r.spec->id.value);
+    if (r.ask.constraint && !judges.contains(r.spec->id.value))
+      judges.emplace(r.spec->id.value,
+                     judge{constraint_matcher(r.ask.constraint->grammar, r.ask.constraint->trigger, 64), 0});
     auto s = core.submit(std::move(r.ask), events);
     absorb();
     return s;
@@ -153,8 +162,37 @@ struct core_world {
     for (const planned_sequence& s : p.sequences)
       if (host_paced.contains(s.spec->id.value))
         check_known(p, s);
+    for (const planned_sequence& s : p.sequences)
+      check_masks(p, s);
     if (out.size() > (limits.async ? 1u : 0u))
       blame("too many steps out");
+  }
+  // Every row that draws has the mask that belongs behind the tokens before it, bit by bit.
+  void check_masks(const step_plan& p, const planned_sequence& s) {
+    const auto found = judges.find(s.spec->id.value);
+    if (found == judges.end() || !s.sample) {
+      if (s.first_mask >= 0)
+        blame("masks where nothing is constrained");
+      return;
+    }
+    auto& [matcher, fed] = found->second;
+    for (const auto& tokens = results[s.spec->id.value].tokens; fed < tokens.size(); ++fed)
+      if (!matcher.accept(tokens[fed]))
+        blame("a token that the constraint does not allow was given out");
+    std::vector<std::uint32_t> want(static_cast<std::size_t>(model.vocab + 31) / 32);
+    for (std::int32_t k = 0; k <= s.drafts; ++k) {
+      if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)]))
+        blame("a draft that can not be drawn");
+      const std::int32_t row = s.first_mask < 0 ? -1 : p.mask_rows.at(static_cast<std::size_t>(s.first_mask + k));
+      const bool constrained = matcher.constrained() && !matcher.finished();
+      if (constrained != (row >= 0))
+        blame("a row without its mask, or with one where it is free");
+      ++(constrained ? masks : free_rows);
+      matcher.fill(want.data());
+      if (row >= 0 && !std::equal(want.begin(), want.end(), p.masks.begin() + std::ptrdiff_t{row} * p.mask_words))
+        blame("another mask than the one behind its tokens");
+    }
+    matcher.rollback(static_cast<std::size_t>(s.drafts));
   }
   // The host knows all tokens of a sequence that it paces, and nothing of it is out that could draw another.
   void check_known(const step_plan& p, const planned_sequence& s) {
@@ -259,7 +297,7 @@ inline scheduler_limits small_limits(bool async = false) {
 
 // The output that the request has with nobody else there.
 inline std::vector<std::int32_t> alone(const core_request& r, const core_world& w) {
-  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len).output;
+  return stub_alone(*r.spec, *r.ask.prompt, w.model.vocab, w.limits.max_model_len, r.ask.constraint.get()).output;
 }
 
 // One turn; true if a step came of it.

@@ -6,11 +6,13 @@
 // Its drafter foretells each token with a given share of right ones. Drafts, the newest token and its position live in
 // the state slot, as on a device, and drafts that turn out wrong leave their rows behind.
 #pragma once
+#include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/kv/block_pool.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,9 +24,11 @@ inline std::uint64_t stub_hash(std::uint64_t prefix, std::int32_t token) {
   return h ^ (h >> 29);
 }
 
-// Drawn for a sequence with this seed behind a prefix; EOS and stop ids are masked while fewer than min_tokens are out.
+// Drawn for a sequence with this seed behind a prefix; what `mask` forbids is masked (null: nothing), and EOS and stop
+// ids are while fewer than min_tokens are out, unless that leaves nothing.
 inline std::int32_t stub_draw(std::uint64_t prefix, std::uint64_t seed, std::int32_t vocab,
-                              const sequence_spec* spec = nullptr, std::int64_t outputs = 0) {
+                              const sequence_spec* spec = nullptr, std::int64_t outputs = 0,
+                              const std::uint32_t* mask = nullptr) {
   const std::uint64_t h = stub_hash(stub_hash(prefix, 0x5eed) ^ seed, 0x70f3);
   auto token = static_cast<std::int32_t>(h % static_cast<std::uint64_t>(vocab));
   const auto masked = [&](std::int32_t t) {
@@ -32,7 +36,10 @@ inline std::int32_t stub_draw(std::uint64_t prefix, std::uint64_t seed, std::int
     return spec && outputs < spec->params.min_tokens &&
            ((!spec->params.ignore_eos && in(spec->eos_ids)) || in(spec->params.stop_token_ids));
   };
-  for (std::int32_t i = 0; i < vocab && masked(token); ++i)
+  const auto legal = [&](std::int32_t t) { return mask == nullptr || (mask[t / 32] >> (t % 32) & 1u) != 0; };
+  for (std::int32_t i = 0; i < vocab && (masked(token) || !legal(token)); ++i)
+    token = (token + 1) % vocab;
+  for (std::int32_t i = 0; i < vocab && !legal(token); ++i)
     token = (token + 1) % vocab;
   return token;
 }
@@ -198,19 +205,34 @@ struct stub_model {
       complain("rows of a prompt in a decode step");
   }
 
-  std::int32_t draw(const planned_sequence& s, std::uint64_t hash, std::int32_t position) const {
+  std::int32_t draw(const planned_sequence& s, std::uint64_t hash, std::int32_t position,
+                    const std::uint32_t* mask = nullptr) const {
     const auto& golden = s.spec->params.golden_token_ids;
     const std::int32_t outputs = position - s.spec->prompt_tokens;
     return outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
-                                        : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs);
+                                        : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs, mask);
+  }
+
+  // Of the k-th row that draws; null: everything is allowed.
+  const std::uint32_t* mask_of(const step_plan& p, const planned_sequence& s, std::int32_t k) {
+    if (s.first_mask < 0)
+      return nullptr;
+    if (s.slack > 0 || !s.sample || p.mask_words != (vocab + 31) / 32 ||
+        s.first_mask + s.drafts >= std::ssize(p.mask_rows)) {
+      complain("masks");
+      return nullptr;
+    }
+    const std::int32_t row = p.mask_rows[static_cast<std::size_t>(s.first_mask + k)];
+    return row < 0 ? nullptr : p.masks.data() + std::ptrdiff_t{row} * p.mask_words;
   }
 
   // Draws behind the newest token and each draft that is right, and leaves the last token in the slot.
-  void draw_all(const planned_sequence& s, const placed& at, std::span<const std::uint64_t> hashes,
+  void draw_all(const step_plan& p, const planned_sequence& s, const placed& at, std::span<const std::uint64_t> hashes,
                 sequence_result& out) {
-    for (std::int32_t i = at.rows - at.drafts - 1; i < at.rows; ++i) {
+    const std::int32_t first = at.rows - at.drafts - 1;
+    for (std::int32_t i = first; i < at.rows; ++i) {
       drawn_token& drawn = out.tokens.emplace_back();
-      drawn.id = draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1);
+      drawn.id = draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1, mask_of(p, s, i - first));
       drawn.logprob = -static_cast<float>(drawn.id) / 8;
       slot_at(s.slot).drawn = drawn.id;
       slot_at(s.slot).drawn_for = at.start + i + 1;
@@ -256,7 +278,7 @@ struct stub_model {
       out.drafts = at.drafts;
       if (s.sample && at.rows > 0) {
         slot_at(s.slot).drafts.clear();
-        draw_all(s, at, hashes, out);
+        draw_all(p, s, at, hashes, out);
         if (s.propose)
           propose(s, hashes[static_cast<std::size_t>(slot_at(s.slot).drawn_for - 1 - at.start)], out);
       }
@@ -295,18 +317,31 @@ struct stub_expectation {
   bool stopped = false; // by EOS or a stop id; else by length
 };
 inline stub_expectation stub_alone(const sequence_spec& spec, std::span<const std::int32_t> prompt, std::int32_t vocab,
-                                   std::int32_t max_model_len) {
+                                   std::int32_t max_model_len, const sequence_constraint* constraint = nullptr) {
   stub_expectation e;
+  std::optional<constraint_matcher> matcher;
+  std::vector<std::uint32_t> mask(static_cast<std::size_t>(vocab + 31) / 32);
+  if (constraint != nullptr)
+    matcher.emplace(constraint->grammar, constraint->trigger);
   std::uint64_t hash = 0;
   for (const std::int32_t t : prompt)
     hash = stub_hash(hash, t);
   while (std::ssize(prompt) + std::ssize(e.output) < max_model_len && std::ssize(e.output) < spec.params.max_tokens) {
     const std::size_t n = e.output.size();
     const auto& golden = spec.params.golden_token_ids;
-    const std::int32_t t =
-        n < golden.size() ? golden[n] : stub_draw(hash, spec.seq_seed, vocab, &spec, static_cast<std::int64_t>(n));
+    if (matcher)
+      matcher->fill(mask.data());
+    const std::int32_t t = n < golden.size() ? golden[n]
+                                             : stub_draw(hash, spec.seq_seed, vocab, &spec,
+                                                         static_cast<std::int64_t>(n), matcher ? mask.data() : nullptr);
+    if (matcher && !matcher->accept(t))
+      break;
     hash = stub_hash(hash, t);
     e.output.push_back(t);
+    if (matcher && matcher->finished() && !spec.params.ignore_eos) {
+      e.stopped = true;
+      break;
+    }
     bool ends = false;
     for (const std::int32_t id : spec.params.stop_token_ids)
       ends = ends || id == t;

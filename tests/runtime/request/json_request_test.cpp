@@ -142,10 +142,63 @@ BOOST_AUTO_TEST_CASE(faults_name_key_and_value) {
   bad_params(R"({"logit_bias":{"1":"y"}})", "invalid_params", "logit_bias[1] = \"y\" has the wrong type");
   bad_params(R"({"logit_bias":[1]})", "invalid_params", "logit_bias = [1] has the wrong type");
   bad_params(R"({"logit_bias":{"01":1,"1":2}})", "invalid_params", "twice");
-  bad_params(R"({"so_args":{"schema_type":"json","schema":{}}})", "unsupported",
-             "structured output is not part of this build");
-  bad_params(R"({"so_args":{"type":"json"}})", "invalid_request", "unknown key \"type\" in so_args");
   bad_params(R"([])", "invalid_params", "params = [] has the wrong type");
+}
+
+BOOST_AUTO_TEST_CASE(so_args_are_read) {
+  const auto read = [](const std::string& text) { return good(R"({"prompt":"x","params":{"so_args":)" + text + "}}"); };
+  const auto plain = *read(R"({"schema_type":"regex","schema":"a+"})").params.so_args;
+  BOOST_TEST((plain == structured_output_args{.schema_type = "regex", .schema = "a+"}));
+  const auto full = *read(R"({"schema_type":"json","schema":"{\"b\":1,\"a\":1.50}","trigger_token_ids":[5,999],
+    "bound_token_id":0,"strict":false,"any_whitespace":false,"max_whitespace":3,"indent":2,"any_order":true,
+    "infer_type":false,"dot_excludes_newline":true})")
+                         .params.so_args;
+  BOOST_TEST(full.schema == "{\"b\":1,\"a\":1.50}"); // to the letter
+  BOOST_TEST((full.trigger_token_ids == std::vector<std::int32_t>{5, 999}));
+  BOOST_TEST((full.bound_token_id == 0));
+  BOOST_TEST((!full.strict && !full.any_whitespace && full.max_whitespace == 3 && full.indent == 2 && full.any_order &&
+              !full.infer_type && full.dot_excludes_newline));
+  BOOST_TEST(
+      (*read(R"({"schema_type":"ebnf","schema":"","trigger_token_ids":null,"bound_token_id":null})").params.so_args ==
+       structured_output_args{.schema_type = "ebnf"}));
+}
+
+BOOST_AUTO_TEST_CASE(faults_in_so_args_name_key_and_value) {
+  const auto bad_args = [](const std::string& text, const std::string& message) {
+    bad_params(R"({"so_args":)" + text + "}", "so_invalid_args", message);
+  };
+  bad_args("7", "so_args = 7 has the wrong type: an object");
+  bad_args(R"({"type":"json"})", "unknown key \"type\" in so_args; known keys: schema_type, schema,");
+  bad_args(R"({"schema":"{}"})", "so_args.schema_type is missing");
+  bad_args(R"({"schema_type":"json"})", "so_args.schema is missing");
+  bad_args(R"({"schema_type":"xml","schema":""})",
+           "so_args.schema_type = \"xml\" is out of range: json, regex or ebnf");
+  bad_args(R"({"schema_type":1,"schema":""})", "so_args.schema_type = 1 has the wrong type");
+  bad_args(R"({"schema_type":"json","schema":{"type":"null"}})",
+           "so_args.schema = {\"type\":\"null\"} has the wrong type: a string is expected");
+  bad_args(R"({"schema_type":"json","schema":"{}","serialized":"x"})", "so_args.serialized");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[1],"bound_token_ids":[2]})",
+           "so_args.bound_token_ids is an old name: give bound_token_id");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":7})",
+           "so_args.trigger_token_ids = 7 has the wrong type");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[1,true]})",
+           "so_args.trigger_token_ids[1] = true has the wrong type");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[-1]})",
+           "so_args.trigger_token_ids = -1 is out of range: token ids are 0..999");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[1000]})", "so_args.trigger_token_ids = 1000");
+  bad_args(R"({"schema_type":"json","schema":"{}","bound_token_id":7})",
+           "so_args.bound_token_id = 7 needs trigger_token_ids");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[],"bound_token_id":7})", "needs trigger");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[1],"bound_token_id":1.5})",
+           "so_args.bound_token_id = 1.5 has the wrong type");
+  bad_args(R"({"schema_type":"json","schema":"{}","trigger_token_ids":[1],"bound_token_id":1000})",
+           "so_args.bound_token_id = 1000 is out of range");
+  bad_args(R"({"schema_type":"json","schema":"{}","strict":1})",
+           "so_args.strict = 1 has the wrong type: true or false");
+  bad_args(R"({"schema_type":"json","schema":"{}","max_whitespace":-1})",
+           "so_args.max_whitespace = -1 is out of range");
+  bad_args(R"({"schema_type":"json","schema":"{}","indent":65})", "so_args.indent = 65 is out of range: 0..64");
+  bad_args(R"({"schema_type":"json","schema":"{}","lenient":true})", "unknown key \"lenient\" in so_args");
 }
 
 BOOST_AUTO_TEST_CASE(a_bad_line_keeps_a_good_id) {

@@ -81,13 +81,20 @@ BOOST_AUTO_TEST_CASE(errors_name_key_value_and_range) {
   BOOST_TEST(check_sampling_params(twice).failure().message.find("logit_bias names token id 7 twice") == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(structured_output_is_refused) {
+BOOST_AUTO_TEST_CASE(structured_output_needs_a_known_kind_and_a_trigger_for_its_bound) {
   sampling_params p;
-  p.so_args = structured_output_args{"json", "{}", {}, {}};
-  const status s = check_sampling_params(p);
-  BOOST_REQUIRE(!s);
-  BOOST_TEST(s.failure().code == "unsupported");
-  BOOST_TEST(s.failure().message.find("structured output is not part of this build") != std::string::npos);
+  p.so_args = structured_output_args{.schema_type = "json", .schema = "not looked at here"};
+  BOOST_TEST(bool(check_sampling_params(p, 100)));
+  const auto code_of = [&](auto change) {
+    sampling_params wrong = p;
+    change(*wrong.so_args);
+    const status s = check_sampling_params(wrong, 100);
+    return s ? "" : s.failure().code;
+  };
+  BOOST_TEST(code_of([](auto& a) { a.schema_type = "yaml"; }) == "so_invalid_args");
+  BOOST_TEST(code_of([](auto& a) { a.bound_token_id = 0; }) == "so_invalid_args");
+  BOOST_TEST(code_of([](auto& a) { a.trigger_token_ids = {100}; }) == "so_invalid_args");
+  BOOST_TEST(code_of([](auto& a) { a.trigger_token_ids = {99}, a.bound_token_id = 99; }) == "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 // One seed again: TROUPE_SEED=<seed> runtime_test --run_test=scheduler_property
 #include "tests/support/core_world.hpp"
 #include "tests/support/sanitizers.hpp"
+#include "tests/support/stub_constraints.hpp"
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
@@ -15,17 +16,21 @@ struct tally { // over all seeds, so that a generator that reaches nothing is se
   std::int64_t events = 0, completed = 0, stopped = 0, aborted = 0, failed = 0, expired = 0, refused = 0;
   std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, lost_steps = 0;
   std::int64_t tokens = 0, steps = 0, verified = 0, accepted = 0, beyond = 0, foretold = 0, snapshots = 0;
+  std::int64_t masks = 0, free_rows = 0, constrained = 0, constrained_preemptions = 0, constrained_accepted = 0;
 };
+
+enum class play : std::uint8_t { plain, drafts, constraints }; // the last: drafts, or none, and constrained requests
 
 class trial {
 public:
-  trial(unsigned seed, bool drafts, tally& t)
-      : random_(seed), drafts_(drafts), world_(make_limits(), make_slots(), make_cost()), tally_(t) {
+  trial(unsigned seed, play p, tally& t)
+      : random_(seed), constraints_(p == play::constraints), drafts_(p == play::drafts || (constraints_ && chance(80))),
+        world_(make_limits(), make_slots(), make_cost()), tally_(t) {
     if (drafts_) {
       world_.model.right = std::array{0.0, 0.5, 0.5, 0.9, 1.0}[static_cast<std::size_t>(pick(0, 4))];
       world_.model.vary = chance(50);
     }
-    vocab_ = pick(2, 50);
+    vocab_ = constraints_ ? 50 : pick(2, 50);
     world_.model.vocab = vocab_;
     const int count = pick(3, 24);
     aborts_ = chance(30) ? pick(1, 20) : 0;
@@ -54,6 +59,7 @@ public:
     tally_.snapshots += static_cast<std::int64_t>(k.snapshots_kept);
     tally_.beyond += world_.model.beyond;
     tally_.foretold += world_.foretold;
+    tally_.masks += world_.masks, tally_.free_rows += world_.free_rows;
     return {};
   }
 
@@ -116,6 +122,8 @@ private:
     if (chance(10))
       r.ask.deadline_steps = pick(1, 400);
     r.ask.host_paced = drafts_ && chance(20);
+    if (constraints_ && chance(50))
+      constrain(r);
     requests_.push_back(r);
     for (int branches = chance(25) ? pick(1, 4) : 0; branches > 0; --branches) { // n > 1
       core_request b(requests_.size() + 1, {}, p.max_tokens, random_());
@@ -128,8 +136,16 @@ private:
       b.ask.priority = r.ask.priority;
       b.ask.fork_of = r.spec->id;
       b.ask.host_paced = r.ask.host_paced;
+      b.ask.constraint = r.ask.constraint;
       requests_.push_back(b);
     }
+  }
+  void constrain(core_request& r) {
+    const auto& all = stub_constraints();
+    r.ask.constraint = all[static_cast<std::size_t>(pick(0, static_cast<int>(all.size()) - 1))];
+    r.spec->eos_ids = {stub_end};
+    r.spec->params.ignore_eos = chance(20);
+    r.spec->params.golden_token_ids.clear();
   }
 
   bool done() const {
@@ -241,7 +257,12 @@ private:
     const core_outcome& o = world_.results[r.spec->id.value];
     if (o.ends != 1 || o.late)
       return "ends " + std::to_string(o.ends) + (o.late ? ", something came late or out of order" : "");
-    const auto want = stub_alone(*r.spec, *r.ask.prompt, vocab_, world_.limits.max_model_len);
+    const auto want = stub_alone(*r.spec, *r.ask.prompt, vocab_, world_.limits.max_model_len, r.ask.constraint.get());
+    if (r.ask.constraint) {
+      ++tally_.constrained;
+      tally_.constrained_preemptions += o.preemptions;
+      tally_.constrained_accepted += o.accepted;
+    }
     tally_.preemptions += o.preemptions;
     tally_.tokens += std::ssize(o.tokens);
     tally_.verified += o.verified, tally_.accepted += o.accepted;
@@ -274,7 +295,7 @@ private:
   }
 
   std::mt19937_64 random_;
-  bool drafts_;
+  bool constraints_, drafts_;
   core_world world_;
   tally& tally_;
   std::int32_t vocab_ = 50;
@@ -284,14 +305,14 @@ private:
   std::size_t next_ = 0;
 };
 
-tally run_trials(bool drafts, unsigned seeds) {
+tally run_trials(play p, unsigned seeds) {
   tally t;
   if (const char* one = std::getenv("TROUPE_SEED")) {
-    BOOST_TEST(trial(static_cast<unsigned>(std::atoi(one)), drafts, t).run() == "");
+    BOOST_TEST(trial(static_cast<unsigned>(std::atoi(one)), p, t).run() == "");
     return t;
   }
   for (unsigned seed = 0; seed < seeds; ++seed) {
-    const std::string trouble = trial(seed, drafts, t).run();
+    const std::string trouble = trial(seed, p, t).run();
     BOOST_REQUIRE_MESSAGE(trouble.empty(),
                           trouble << "\nagain: TROUPE_SEED=" << seed << " runtime_test --run_test=scheduler_property");
   }
@@ -310,7 +331,7 @@ tally run_trials(bool drafts, unsigned seeds) {
 BOOST_AUTO_TEST_SUITE(scheduler_property)
 
 BOOST_AUTO_TEST_CASE(every_schedule_gives_what_each_request_gives_alone) {
-  const tally t = run_trials(false, test::by_build(2000u, 150u, 60u));
+  const tally t = run_trials(play::plain, test::by_build(2000u, 150u, 60u));
   if (test::any_sanitizer || std::getenv("TROUPE_SEED"))
     return; // too few seeds to say what the generator reaches
   // What the generator must reach, lest the test say nothing.
@@ -330,7 +351,7 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_what_each_request_gives_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
-  const tally t = run_trials(true, test::by_build(1500u, 100u, 40u));
+  const tally t = run_trials(play::drafts, test::by_build(1500u, 100u, 40u));
   if (test::any_sanitizer || std::getenv("TROUPE_SEED"))
     return;
   BOOST_TEST(t.completed > 15000);
@@ -349,6 +370,21 @@ BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
   BOOST_TEST(t.verified > t.accepted + 500000); // as many were wrong
   BOOST_TEST(t.foretold > 200000);
   BOOST_TEST(t.beyond > 500);
+}
+
+// Every mask of every row is compared with that of a matcher of the test's own (core_world::check_masks).
+BOOST_AUTO_TEST_CASE(c10_constrained_sequences_have_the_masks_and_the_output_that_they_have_alone) {
+  const tally t = run_trials(play::constraints, 400);
+  if (std::getenv("TROUPE_SEED"))
+    return;
+  BOOST_TEST(t.constrained > 2000);
+  BOOST_TEST(t.completed > 4000);
+  BOOST_TEST(t.masks > 100000);
+  BOOST_TEST(t.free_rows > 10000);
+  BOOST_TEST(t.constrained_preemptions > 100);
+  BOOST_TEST(t.constrained_accepted > 5000);
+  BOOST_TEST(t.replays > 200);
+  BOOST_TEST(t.forks > 300);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

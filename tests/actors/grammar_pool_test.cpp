@@ -1,0 +1,272 @@
+// Requests with constraints through the actors, message by message: compiling beside the steps, one compilation for
+// equal constraints, aborts, time limits, and the loss of what compiles.
+#include "actors/grammar_pool.hpp"
+#include "runtime/request/seeds.hpp"
+#include "tests/support/stub_process.hpp"
+#include <regex>
+
+using namespace troupe;
+
+namespace {
+
+scheduler_limits limits_of(std::int32_t seqs = 8, std::int32_t nextn = 0) {
+  scheduler_limits l;
+  l.max_num_seqs = seqs;
+  l.max_num_batched_tokens = 64;
+  l.max_model_len = 400;
+  l.kv_blocks = 65;
+  l.async = true;
+  l.nextn = nextn;
+  return l;
+}
+
+sampling_params within(const std::string& pattern, std::int32_t max_tokens = 40) {
+  sampling_params p;
+  p.max_tokens = max_tokens;
+  p.so_args = structured_output_args{.schema_type = "regex", .schema = pattern};
+  return p;
+}
+
+std::vector<std::int32_t> alone(const std::string& id, const std::vector<std::int32_t>& prompt,
+                                const sampling_params& params, std::uint32_t branch = 0) {
+  static const auto vocabulary = token_vocabulary::of(*test_vocabulary(), test_vocabulary()->vocab_size());
+  sequence_spec spec;
+  spec.params = params;
+  spec.prompt_tokens = static_cast<std::int32_t>(prompt.size());
+  spec.seq_seed = branch_seed(derived_seed(0, id), branch);
+  spec.eos_ids = {test_vocabulary()->eos_id()};
+  const sequence_constraint c{compile_constraint(constraint_of(*params.so_args), vocabulary).value(),
+                              {params.so_args->trigger_token_ids, params.so_args->bound_token_id}};
+  return stub_alone(spec, prompt, test_vocabulary()->vocab_size(), 400, &c).output;
+}
+
+struct world : stub_process {
+  grammar_pool_actor pool() { return query<started>(root, start{}).grammars; }
+  grammar_report report() { return query<grammar_report>(pool(), grammar_query{}); }
+  grammar_pool_state& pool_state() {
+    return state_of(dynamic_cast<grammar_pool_actor::stateful_pointer<grammar_pool_state>>(
+        caf::actor_cast<caf::abstract_actor*>(parts.grammars)));
+  }
+  const generation_result& only(const std::string& id) {
+    BOOST_REQUIRE_MESSAGE(results[id].size() == 1u, id << " ended " << results[id].size() << " times");
+    return results[id][0];
+  }
+  void expect_nobody_waits() {
+    expect_quiet();
+    if (const auto p = pool())
+      BOOST_TEST(query<grammar_report>(p, grammar_query{}).waiting == 0u);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(grammar_pools, world)
+
+BOOST_AUTO_TEST_CASE(a_constrained_request_runs_through_all_actors) {
+  for (const std::int32_t nextn : {0, 5}) {
+    world w;
+    w.launch(limits_of(8, nextn));
+    w.open("word", stub_prompt(20, 1), within("[a-z]{3,9}"));
+    w.open("free", stub_prompt(20, 2), endless(30));
+    auto four = within("[A-Z][a-z]{2,30}");
+    four.n = 4;
+    w.open("four", stub_prompt(30, 3), four);
+    w.sched.run();
+    BOOST_TEST(w.only("word").finish_reason == "stop");
+    BOOST_TEST(std::regex_match(w.only("word").text, std::regex("[a-z]{3,9}")), w.only("word").text);
+    BOOST_TEST(w.only("word").token_ids == alone("word", stub_prompt(20, 1), within("[a-z]{3,9}")),
+               boost::test_tools::per_element());
+    BOOST_TEST(w.only("free").token_ids.size() == 30u);
+    BOOST_REQUIRE(w.results["four"].size() == 4u);
+    for (const auto& r : w.results["four"])
+      BOOST_TEST(r.token_ids == alone("four", stub_prompt(30, 3), four, static_cast<std::uint32_t>(r.index)),
+                 boost::test_tools::per_element());
+    w.expect_nobody_waits();
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(equal_constraints_that_are_wanted_at_once_are_compiled_once) {
+  launch(limits_of());
+  for (int i = 0; i < 1000; ++i)
+    open("r" + std::to_string(i), stub_prompt(5, i), within("(ab|cd){1,4}", 3));
+  sched.run();
+  for (int i = 0; i < 1000; ++i)
+    BOOST_TEST(!only("r" + std::to_string(i)).failure);
+  BOOST_TEST(report().compiled == 1u);
+  open("later", stub_prompt(5, 1), within("(ab|cd){1,4}", 3));
+  sched.run();
+  BOOST_TEST(report().compiled == 1u);
+  BOOST_TEST(report().hits == 1u);
+  BOOST_TEST(report().kept == 1u);
+  open("another tenant", stub_prompt(5, 1), within("(ab|cd){1,4}", 3), true, "salt");
+  sched.run();
+  BOOST_TEST(report().compiled == 2u);
+  expect_nobody_waits();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_refused_constraint_ends_its_request_with_code_and_reason) {
+  launch(limits_of());
+  auto twice = within("(a");
+  twice.n = 2;
+  open("bad", stub_prompt(5, 1), twice);
+  open("good", stub_prompt(5, 2), within("[ab]{2}"));
+  open("bad again", stub_prompt(5, 3), within("(a"));
+  sched.run();
+  BOOST_REQUIRE(results["bad"].size() == 2u);
+  for (const auto& r : results["bad"]) {
+    BOOST_TEST(r.finish_reason == "error");
+    BOOST_TEST(r.failure->code == "so_syntax");
+    BOOST_TEST(r.failure->message.starts_with("so_args.schema: "), r.failure->message);
+  }
+  BOOST_TEST(only("bad again").failure->message == results["bad"][0].failure->message);
+  BOOST_TEST(only("good").finish_reason == "stop");
+  BOOST_TEST(report().refused == 1u);
+  expect_nobody_waits();
+  finish();
+}
+
+// While a constraint waits for a compiler everybody else goes on, and its own request holds nothing of the engine.
+BOOST_AUTO_TEST_CASE(others_do_not_wait_for_a_compilation_and_its_time_is_limited) {
+  setup.grammars.compilers = 0; // nothing is ever compiled
+  launch(limits_of(1));
+  open("waits", stub_prompt(5, 1), within("a"));
+  open("free", stub_prompt(5, 2), endless(20));
+  sched.run();
+  BOOST_TEST(only("free").token_ids.size() == 20u);
+  BOOST_TEST(results["waits"].empty());
+  BOOST_TEST(report().waiting == 1u);
+  BOOST_TEST(query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).live == 0u);
+  sched.advance_time(std::chrono::seconds(19));
+  sched.run();
+  BOOST_TEST(results["waits"].empty());
+  sched.advance_time(std::chrono::seconds(2));
+  sched.run();
+  BOOST_TEST(only("waits").failure->code == "so_timeout");
+  BOOST_TEST(only("waits").failure->message.find("20000 ms") != std::string::npos, only("waits").failure->message);
+  BOOST_TEST(report().given_up == 1u);
+  BOOST_TEST(report().queued == 0u);
+  expect_nobody_waits();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(an_abort_at_any_message_leaves_nothing_behind) {
+  for (std::size_t k = 0; k < 60; ++k) {
+    world w;
+    w.launch(limits_of());
+    w.open("goes", stub_prompt(5, 1), within("[ab]{20,30}"));
+    w.open("stays", stub_prompt(5, 2), within("[ab]{2,3}"));
+    w.turn(k);
+    w.abort("goes");
+    w.sched.run();
+    const auto& r = w.only("goes");
+    BOOST_TEST((r.finish_reason == "abort" || r.finish_reason == "stop"), r.finish_reason);
+    BOOST_TEST(w.only("stays").finish_reason == "stop");
+    w.expect_nobody_waits();
+    w.finish();
+  }
+}
+
+// The one that is left still waits when the other no longer does.
+BOOST_AUTO_TEST_CASE(a_compilation_is_given_up_when_its_last_waiter_leaves) {
+  setup.grammars.compilers = 0;
+  launch(limits_of());
+  for (const char* id : {"a", "b"})
+    open(id, stub_prompt(5, 1), within("x"));
+  sched.run();
+  abort("a");
+  sched.run();
+  BOOST_TEST(report().given_up == 0u);
+  BOOST_TEST(report().queued == 1u);
+  abort("b");
+  sched.run();
+  BOOST_TEST(report().given_up == 1u);
+  BOOST_TEST(report().queued == 0u);
+  expect_nobody_waits();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(c10_a_pool_killed_at_any_message_is_replaced_and_requests_go_on) {
+  for (std::size_t k = 0; k < 60; ++k) {
+    world w;
+    w.launch(limits_of());
+    w.open("one", stub_prompt(5, 1), within("[ab]{5,30}"));
+    w.open("other", stub_prompt(5, 2), within("[cd]{2,3}"));
+    w.open("free", stub_prompt(5, 3), endless(10));
+    w.turn(k);
+    caf::anon_send_exit(w.parts.grammars, caf::exit_reason::kill);
+    w.sched.run();
+    BOOST_TEST(w.only("one").token_ids == alone("one", stub_prompt(5, 1), within("[ab]{5,30}")),
+               boost::test_tools::per_element());
+    BOOST_TEST(w.only("other").finish_reason == "stop");
+    BOOST_TEST(w.only("free").token_ids.size() == 10u);
+    w.open("later", stub_prompt(5, 4), within("[cd]{2,3}"));
+    w.sched.run();
+    BOOST_TEST(w.only("later").finish_reason == "stop");
+    w.expect_nobody_waits();
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_lost_too_often_is_missed_by_constrained_requests_only) {
+  setup.grammars.compilers = 0;
+  launch(limits_of());
+  open("waits", stub_prompt(5, 1), within("a"));
+  for (int i = 0; i < 4; ++i) {
+    sched.run();
+    BOOST_TEST(results["waits"].empty());
+    caf::anon_send_exit(pool(), caf::exit_reason::kill);
+  }
+  sched.run();
+  BOOST_TEST(only("waits").failure->code == "so_internal");
+  open("refused", stub_prompt(5, 2), within("a"));
+  open("free", stub_prompt(5, 3), endless(10));
+  sched.run();
+  BOOST_TEST(only("refused").failure->code == "so_internal");
+  BOOST_TEST(only("refused").failure->message.find("restart the process") != std::string::npos);
+  BOOST_TEST(only("free").token_ids.size() == 10u);
+  expect_nobody_waits();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(a_compiler_that_ends_is_replaced_once_for_a_constraint) {
+  for (const int losses : {1, 2}) {
+    world w;
+    w.setup.grammars.compilers = 1;
+    w.launch(limits_of());
+    w.open("r", stub_prompt(5, 1), within("[ab]{2,3}"));
+    for (int i = 0; i < losses; ++i) {
+      while (w.pool_state().compilers.empty())
+        BOOST_REQUIRE(w.turn(1));
+      caf::anon_send_exit(w.pool_state().compilers[0].actor, caf::exit_reason::kill);
+      while (!w.pool_state().compilers.empty() && w.pool_state().counts.lost == static_cast<std::uint64_t>(i))
+        BOOST_REQUIRE(w.turn(1));
+    }
+    w.sched.run();
+    if (losses == 1)
+      BOOST_TEST(w.only("r").finish_reason == "stop");
+    else
+      BOOST_TEST(w.only("r").failure->code == "so_internal");
+    BOOST_TEST(w.report().lost == static_cast<std::uint64_t>(losses));
+    w.open("later", stub_prompt(5, 2), within("[cd]{2,3}"));
+    w.sched.run();
+    BOOST_TEST(w.only("later").finish_reason == "stop");
+    w.expect_nobody_waits();
+    w.finish();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_engine_lost_while_a_constraint_is_compiled_ends_the_request) {
+  setup.grammars.compilers = 0;
+  launch(limits_of());
+  open("waits", stub_prompt(5, 1), within("a"));
+  sched.run();
+  caf::anon_send_exit(parts.engines[0].scheduler, caf::exit_reason::kill);
+  sched.run();
+  BOOST_TEST(only("waits").failure->code == "engine_lost");
+  BOOST_TEST(report().waiting == 0u);
+  finish();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
