@@ -28,10 +28,10 @@ private:
 struct grammar_settings {
   std::shared_ptr<lazy_vocabulary> vocabulary; // null: constraints are refused
   compile_limits limits;
-  double compile_seconds = 2;                         // of processor time for one constraint
-  std::chrono::milliseconds time_limit{20000};        // from a request's arrival to its compiled constraint
-  std::size_t cache_bytes = std::size_t{2} << 30;     // 0 = nothing is kept
-  int compilers = 2;                                  // threads, started with the first constraint
+  double compile_seconds = 2;                     // of processor time for one constraint
+  std::chrono::milliseconds time_limit{20000};    // from a request's arrival to its compiled constraint
+  std::size_t cache_bytes = std::size_t{2} << 30; // 0 = nothing is kept
+  int compilers = 2;                              // threads, started with the first constraint
 };
 
 struct grammar_compiler_state {

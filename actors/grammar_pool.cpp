@@ -30,8 +30,8 @@ void remind(self_ptr self) {
   auto& st = state_of(self);
   if (st.waiters.empty() || std::exchange(st.ticking, true))
     return;
-  const auto first = std::ranges::min_element(
-      st.waiters, {}, [](const auto& w) { return w.second.deadline; })->second.deadline;
+  const auto first =
+      std::ranges::min_element(st.waiters, {}, [](const auto& w) { return w.second.deadline; })->second.deadline;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(first - self->clock().now());
   tell_later(self, std::max(std::chrono::milliseconds(1), left + std::chrono::milliseconds(1)), grammar_tick{});
 }
@@ -68,12 +68,14 @@ void tick(self_ptr self) {
       late.push_back(number);
   for (const std::uint64_t number : late) {
     tell(self, st.waiters.at(number).session,
-         grammar_done{number, nullptr,
+         grammar_done{number,
+                      nullptr,
                       {"so_timeout", "the constraint was not compiled within " +
                                          std::to_string(st.settings.time_limit.count()) +
                                          " ms, waiting for other constraints included (so_timeout); try again later"}});
     leave(self, number);
   }
+  start_jobs(self);
   remind(self);
 }
 
@@ -121,7 +123,7 @@ void compiler_ended(self_ptr self, const caf::actor_addr& who) {
     else
       st.queue.push_front(number);
   }
-  start_jobs(self);
+  tell(self, self, grammar_tick{}); // not here, where those who end are heard of, another is watched
 }
 
 state::compiler* free_compiler(self_ptr self) {
@@ -132,9 +134,8 @@ state::compiler* free_compiler(self_ptr self) {
   if (std::ssize(st.compilers) >= st.settings.compilers)
     return nullptr;
   const grammar_pool_actor pool{self};
-  const grammar_compiler_actor made = st.own_threads
-                                          ? self->spawn<caf::detached>(grammar_compiler, st.settings, pool)
-                                          : self->spawn(grammar_compiler, st.settings, pool);
+  const grammar_compiler_actor made = st.own_threads ? self->spawn<caf::detached>(grammar_compiler, st.settings, pool)
+                                                     : self->spawn(grammar_compiler, st.settings, pool);
   watch(self, st.watched, made, [self, who = made.address()](const caf::error&) { compiler_ended(self, who); });
   st.compilers.push_back({made});
   return &st.compilers.back();

@@ -34,9 +34,9 @@ struct grammar_pool_state {
   grammar_settings settings;
   std::optional<constraint_cache> cache; // always there
   std::map<std::uint64_t, waiter> waiters;
-  std::map<std::uint64_t, job> jobs;                   // by number
+  std::map<std::uint64_t, job> jobs;                     // by number
   std::unordered_map<std::string, std::uint64_t> by_key; // of jobs
-  std::deque<std::uint64_t> queue;                     // jobs that no compiler has; some may be gone
+  std::deque<std::uint64_t> queue;                       // jobs that no compiler has; some may be gone
   std::vector<compiler> compilers;
   std::uint64_t last_job = 0;
   grammar_report counts; // what counts up

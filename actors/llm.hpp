@@ -94,9 +94,9 @@ public:
   LLM& operator=(const LLM&) = delete;
 
   // Checks, tokenizes and queues a request; an error means that nothing was queued. Codes: invalid_params,
-  // invalid_prompt, empty_prompt, prompt_too_long, no_space, duplicate_id, unsupported, engine_lost. on_event is called
-  // until the last branch has ended; it must return quickly and must not call back into the LLM except submit and
-  // abort.
+  // so_invalid_args, invalid_prompt, empty_prompt, prompt_too_long, no_space, duplicate_id, engine_lost. on_event is
+  // called until the last branch has ended; it must return quickly and must not call back into the LLM except submit
+  // and abort.
   result<std::string> submit(const generation_request& request, const sampling_params& params,
                              std::function<void(const generation_event&)> on_event); // the request's id
   // Ends a live request with finish_reason abort; false if there is none of that id.

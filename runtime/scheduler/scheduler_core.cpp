@@ -315,7 +315,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   if (r.failure.empty() && f.sample)
     examine(f, start, r);
   if (!r.failure.empty()) {
-    end_with(s, r.nothing_left && s.matcher ? "so_internal" : "device_error", std::move(r.failure), out);
+    end_with(s, r.nothing_left && s.constrained() ? "so_internal" : "device_error", std::move(r.failure), out);
     return;
   }
   if (limits_.nextn > 0)
@@ -347,7 +347,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
     end(s, std::move(e), out);
     return;
   }
-  if (s.matcher)
+  if (s.constrained())
     keep_legal_drafts(s);
   publish(s);
   if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
@@ -396,7 +396,7 @@ error scheduler_core::refusal_of(const sequence& s, std::int32_t token) {
 void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
   auto& tokens = e.output.tokens;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (s.matcher && !s.matcher->accept(tokens[i].id)) {
+    if (s.constrained() && !s.matcher->accept(tokens[i].id)) {
       e.end = finish_reason::error;
       e.failure = refusal_of(s, tokens[i].id);
       tokens.resize(i);
@@ -414,7 +414,7 @@ void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
 
 // After its last output token. Where a constraint leaves nothing but the end, it ends before min_tokens too.
 finish_state scheduler_core::finish_of(const sequence& s) const {
-  if (s.matcher && s.matcher->finished() && !s.spec->params.ignore_eos)
+  if (s.constrained() && s.matcher->finished() && !s.spec->params.ignore_eos)
     return {finish_reason::stop, s.output.back()};
   return finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
 }

@@ -577,7 +577,7 @@ bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
 void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev) {
   sequence& s = *d.s;
   std::int32_t drafts = std::min(d.drafts, rows - 1), first_mask = -1;
-  if (s.matcher && draws(s, s.computed + rows - drafts)) {
+  if (s.constrained() && draws(s, s.computed + rows - drafts)) {
     first_mask = static_cast<std::int32_t>(out.mask_rows.size());
     const std::int32_t masked = add_masks(s, drafts, out);
     if (masked == 0) {

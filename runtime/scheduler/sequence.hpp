@@ -92,6 +92,7 @@ struct scheduled_sequence {
     return position < prompt_tokens() ? (*prompt)[static_cast<std::size_t>(position)]
                                       : output[static_cast<std::size_t>(position - prompt_tokens())];
   }
+  bool constrained() const { return host_paced && matcher != nullptr; } // looks at the matcher only if there may be one
   bool holds_cache() const { return in == phase::prefill || in == phase::decode; }
 };
 

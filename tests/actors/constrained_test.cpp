@@ -20,9 +20,9 @@ using namespace troupe;
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int rounds = 2; // of every constraint; looks at hand-overs and memory
+constexpr int times = 2; // of every constraint; looks at hand-overs and memory
 #else
-constexpr int rounds = 14;
+constexpr int times = 14;
 #endif
 
 // A constraint, and whether a whole text satisfies it, found without the grammar engine.
@@ -146,8 +146,8 @@ struct asked {
   const judged_constraint* constraint = nullptr;
 };
 
-constexpr const char* prompts[] = {"The answer is ", "def main():", "Once upon a time", "{\"a\":",
-                                   "<｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>"};
+constexpr const char* prompts[] = {"The answer is ", "def main():", "Once upon a time",
+                                   "{\"a\":", "<｜User｜>Make a record: Ada, 36, from Lima.<｜Assistant｜></think>"};
 
 // Every constraint `rounds` times, greedy and drawn in turn.
 std::vector<asked> requests(int rounds, std::int32_t max_tokens) {
@@ -263,11 +263,12 @@ std::optional<std::size_t> begin_of_constrained(const std::vector<std::int32_t>&
   return std::nullopt;
 }
 
+// Every third prompt nearly fills one or two blocks, of which the first is the same.
 std::vector<asked> with_long_prompts(std::vector<asked> all) {
   for (std::size_t i = 0; i < all.size(); i += 3) {
     std::vector<std::int32_t> ids;
-    for (int k = 0; k < 121; ++k)
-      ids.push_back(3 + (37 * k + static_cast<int>(i) * 11 + k * k) % 8000);
+    for (int k = 0; k < (i % 2 == 0 ? 121 : 250); ++k)
+      ids.push_back(3 + (37 * k + k * k + (k > 128 ? static_cast<int>(i) : 0)) % 8000);
     all[i].request.prompt.reset();
     all[i].request.prompt_ids = ids;
   }
@@ -290,12 +291,13 @@ BOOST_AUTO_TEST_CASE(c10_every_output_is_valid) {
   o.max_num_seqs = 32;
   LLM llm(o);
   tally t;
-  const std::vector<asked> all = requests(rounds, 40);
+  const std::vector<asked> all = requests(times, 40);
   const auto results = generate(llm, all);
   BOOST_REQUIRE(results.size() == all.size());
   for (std::size_t i = 0; i < all.size(); ++i)
     judge(*all[i].constraint, results[i], results[i].text, t);
-  BOOST_TEST_MESSAGE(all.size() << " constrained outputs: " << t.complete << " whole, " << t.cut << " cut at max_tokens");
+  BOOST_TEST_MESSAGE(all.size() << " constrained outputs: " << t.complete << " whole, " << t.cut
+                                << " cut at max_tokens");
   BOOST_TEST(t.complete * 10 >= std::ssize(all) * 7);
 }
 
@@ -303,7 +305,7 @@ BOOST_AUTO_TEST_CASE(output_is_free_up_to_the_trigger_and_valid_behind_it) {
   LLM llm(embedded_options());
   tally t;
   int never = 0;
-  const std::vector<asked> all = triggered_requests(rounds, 60);
+  const std::vector<asked> all = triggered_requests(times, 60);
   const auto results = generate(llm, all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     generation_result r = results[i];
@@ -363,10 +365,11 @@ BOOST_AUTO_TEST_CASE(c10_outputs_are_the_same_in_every_setting_and_company) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   const setting settings[] = {{5, true, true, 8, 128, 0, 1, 1, true, true}};
 #else
-  const setting settings[] = {{0, false, true, 16, 64, 0, 1, 1, true, true},  {1, false, true, 7, 128, 9, 1, 1, true, true},
-                              {2, false, false, 16, 128, 0, 1, 1, false, false}, {3, true, true, 3, 33, 0, 2, 1, true, true},
-                              {4, false, true, 16, 128, 9, 1, 2, true, true}, {5, false, true, 16, 128, 0, 1, 1, true, true},
-                              {5, true, true, 8, 128, 9, 1, 1, true, true},   {5, true, false, 16, 128, 0, 1, 1, true, true}};
+  const setting settings[] = {
+      {0, false, true, 16, 64, 0, 1, 1, true, true},     {1, false, true, 7, 128, 9, 1, 1, true, true},
+      {2, false, false, 16, 128, 0, 1, 1, false, false}, {3, true, true, 3, 33, 0, 2, 1, true, true},
+      {4, false, true, 16, 128, 9, 1, 2, true, true},    {5, false, true, 16, 128, 0, 1, 1, true, true},
+      {5, true, true, 8, 128, 9, 1, 1, true, true},      {5, true, false, 16, 128, 0, 1, 1, true, true}};
 #endif
   double preemptions = 0, accepted = 0, cached = 0;
   for (const setting& s : settings) {
@@ -408,8 +411,10 @@ BOOST_AUTO_TEST_CASE(c10_outputs_are_the_same_in_every_setting_and_company) {
                                   << " preemptions, " << accepted << " drafts accepted, " << cached
                                   << " prompt tokens from the cache");
   BOOST_TEST(accepted > 0);
-  if (std::size(settings) > 1)
+  if (std::size(settings) > 1) {
     BOOST_TEST(preemptions > 0);
+    BOOST_TEST(cached > 0);
+  }
 }
 
 // What is wrong with a constraint ends its request with a code and a reason; the engine and the others do not notice.
@@ -438,7 +443,7 @@ BOOST_AUTO_TEST_CASE(c10_bad_constraints_end_their_request_only) {
       {"regex", deep_regex, "so_too_complex", ""},
       {"json", "{", "so_syntax", ""},
       {"json", "", "so_syntax", ""},
-      {"json", "{\"type\":\"strung\"}", "so_syntax", "strung"},
+      {"json", "{\"type\":\"strung\"}", "so_syntax", "#/type"},
       {"json", std::string("{\"const\":\"\0\"}", 13), "so_syntax", ""},
       {"json", "{\"const\":\"\xff\"}", "so_syntax", "UTF-8"},
       {"json", R"({"type":"array","items":{"type":"string"},"uniqueItems":true})", "so_unsupported", "uniqueItems"},
@@ -499,8 +504,10 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_harm_nobody) {
       {"regex", "[a-z]{1,2000}"},
       {"ebnf", "root ::= root root | \"a\" | \"\""},
       {"ebnf", "root ::= \"(\" root \")\" | \"(\" root \"}\" | root root | \"x\""},
-      {"json", R"({"$defs":{"a":{"anyOf":[{"type":"array","items":{"$ref":"#/$defs/a"}},{"type":"null"}]}},"$ref":"#/$defs/a"})"},
-      {"json", R"({"oneOf":[{"oneOf":[{"type":"object"},{"type":"array"}]},{"oneOf":[{"type":"string"},{"type":"null"}]}]})"},
+      {"json",
+       R"({"$defs":{"a":{"anyOf":[{"type":"array","items":{"$ref":"#/$defs/a"}},{"type":"null"}]}},"$ref":"#/$defs/a"})"},
+      {"json",
+       R"({"oneOf":[{"oneOf":[{"type":"object"},{"type":"array"}]},{"oneOf":[{"type":"string"},{"type":"null"}]}]})"},
   };
   std::vector<generation_request> requests(all.size() + 1);
   std::vector<sampling_params> params(all.size() + 1);

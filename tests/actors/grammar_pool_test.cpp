@@ -237,8 +237,12 @@ BOOST_AUTO_TEST_CASE(a_compiler_that_ends_is_replaced_once_for_a_constraint) {
     w.launch(limits_of());
     w.open("r", stub_prompt(5, 1), within("[ab]{2,3}"));
     for (int i = 0; i < losses; ++i) {
-      while (w.pool_state().compilers.empty())
-        BOOST_REQUIRE(w.turn(1));
+      while (w.pool_state().compilers.empty()) {
+        const auto& p = w.pool_state();
+        BOOST_REQUIRE_MESSAGE(w.turn(1), "loss " << i << " of " << losses << ": " << p.counts.lost << " lost, "
+                                                 << p.counts.compiled << " compiled, " << p.waiters.size()
+                                                 << " wait, results " << w.results["r"].size());
+      }
       caf::anon_send_exit(w.pool_state().compilers[0].actor, caf::exit_reason::kill);
       while (!w.pool_state().compilers.empty() && w.pool_state().counts.lost == static_cast<std::uint64_t>(i))
         BOOST_REQUIRE(w.turn(1));

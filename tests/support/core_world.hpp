@@ -179,7 +179,7 @@ struct core_world {
     for (const auto& tokens = results[s.spec->id.value].tokens; fed < tokens.size(); ++fed)
       if (!matcher.accept(tokens[fed]))
         blame("a token that the constraint does not allow was given out");
-    std::vector<std::uint32_t> want(static_cast<std::size_t>(model.vocab + 31) / 32);
+    std::vector<std::uint32_t> allowed(static_cast<std::size_t>(model.vocab + 31) / 32);
     for (std::int32_t k = 0; k <= s.drafts; ++k) {
       if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)]))
         blame("a draft that can not be drawn");
@@ -188,8 +188,8 @@ struct core_world {
       if (constrained != (row >= 0))
         blame("a row without its mask, or with one where it is free");
       ++(constrained ? masks : free_rows);
-      matcher.fill(want.data());
-      if (row >= 0 && !std::equal(want.begin(), want.end(), p.masks.begin() + std::ptrdiff_t{row} * p.mask_words))
+      matcher.fill(allowed.data());
+      if (row >= 0 && !std::equal(allowed.begin(), allowed.end(), p.masks.begin() + std::ptrdiff_t{row} * p.mask_words))
         blame("another mask than the one behind its tokens");
     }
     matcher.rollback(static_cast<std::size_t>(s.drafts));

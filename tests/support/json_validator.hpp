@@ -99,7 +99,8 @@ inline json_tree json_tree::parse(const std::string& text) {
 
 // mantissa * 10^exponent. Numbers of more than 18 digits or beyond 10^18 throw std::range_error.
 struct small_decimal {
-  __int128 mantissa = 0;
+  __extension__ typedef __int128 wide;
+  wide mantissa = 0;
   int exponent = 0;
 
   explicit small_decimal(const std::string& text) {
@@ -132,7 +133,7 @@ struct small_decimal {
   }
   bool integral() const { return exponent >= 0; }
   // Both as integers of one unit.
-  static std::pair<__int128, __int128> aligned(small_decimal a, small_decimal b) {
+  static std::pair<wide, wide> aligned(small_decimal a, small_decimal b) {
     for (; a.exponent > b.exponent && a.mantissa != 0; --a.exponent)
       a.mantissa *= 10;
     for (; b.exponent > a.exponent && b.mantissa != 0; --b.exponent)

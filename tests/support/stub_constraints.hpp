@@ -19,7 +19,7 @@ inline const std::vector<std::string>& stub_texts() {
       t.emplace_back(1, c);
     for (char c = '0'; c <= '9'; ++c)
       t.emplace_back(1, c);
-    for (const char* piece : {"ab", "abc", "xyz", ",", ", ", "{", "}", "\"", ":", "(", ")", "((", "", ""})
+    for (const char* piece : {"ab", "abc", " ", ",", ", ", "[", "]", "\"", ":", "(", ")", "((", "", ""})
       t.emplace_back(piece);
     return t;
   }();

