@@ -36,7 +36,7 @@ memory_question question_of(const check_model_options& o, const model_config& c)
     throw config_error("command line", "--max-model-len", std::to_string(o.max_model_len),
                        "the model has " + std::to_string(c.max_position_embeddings) + " positions",
                        "give less, or leave the option out");
-  memory_question q{o.ep, o.max_num_seqs, o.max_num_batched_tokens, o.max_model_len, {}};
+  memory_question q{o.ep, o.max_num_seqs, o.max_num_batched_tokens, o.max_model_len, o.verify == "rejection", {}};
   if (o.device_gibibytes > 0)
     q.device_bytes = static_cast<std::int64_t>(o.device_gibibytes * gibibyte);
   return q;
@@ -83,6 +83,7 @@ std::string memory_text(const memory_plan& m, const check_model_options& o, cons
   text += line(fmt::format("buffers of a step of {} rows", o.max_num_batched_tokens), m.step_buffers);
   text += line(fmt::format("{} state slots of {} bytes", m.state_slots, grouped(m.slot_bytes)),
                m.state_slots * m.slot_bytes);
+  text += line("newest tokens and drafts, verified by " + o.verify, m.decode_state);
   text += line("together", m.fixed());
   text += fmt::format("KV block of 128 tokens: {} bytes, {} a token; a request of {} tokens: {} blocks, {:.3f} GiB\n",
                       grouped(m.block_bytes), m.block_bytes / 128, grouped(m.max_model_len),
@@ -114,6 +115,7 @@ json report(const checkpoint_check& check, const memory_plan& m, const check_mod
               {"step_buffers", m.step_buffers},
               {"state_slots", m.state_slots},
               {"slot_bytes", m.slot_bytes},
+              {"decode_state", m.decode_state},
               {"fixed", m.fixed()},
               {"block_bytes", m.block_bytes},
               {"max_model_len", m.max_model_len},

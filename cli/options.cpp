@@ -152,6 +152,10 @@ CLI::App* add_check_model(CLI::App& app, check_model_options& o) {
   number("--max-num-seqs", o.max_num_seqs, 1, 65536, "running sequences (default 64)");
   number("--max-num-batched-tokens", o.max_num_batched_tokens, 1, 1 << 20, "rows of one step (default 512)");
   number("--max-model-len", o.max_model_len, 0, 1 << 28, "tokens of a request (default 0: as the model allows)");
+  verb->add_option("--verify", o.verify,
+                   "how drafts are accepted: coupled (default) or rejection, which keeps their logits")
+      ->check(CLI::IsMember({"coupled", "rejection"}))
+      ->type_name("RULE");
   verb->add_option("--device-memory", o.device_gibibytes, "GiB of a device: how many KV blocks fit beside the rest")
       ->check(CLI::Range(0.001, 1e6))
       ->type_name("GIB");

@@ -84,6 +84,7 @@ struct check_model_options {
   std::string folder;
   bool index_only = false, json = false;
   int ep = 1, max_num_seqs = 64, max_num_batched_tokens = 512, max_model_len = 0, max_names = 8;
+  std::string verify = "coupled";
   double device_gibibytes = 0; // 0: not asked for
 };
 

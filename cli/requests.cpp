@@ -4,6 +4,7 @@
 #include "cli/progress.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/base/pending_file.hpp"
+#include "runtime/model/config.hpp"
 #include <array>
 #include <atomic>
 #include <future>
@@ -184,6 +185,8 @@ engine_session::engine_session(const engine_options& options, const std::string&
   }
   engine = loading.get();
   progress.clear();
+  if (engine->config().num_nextn_predict_layers == 0 && !options.nextn)
+    spdlog::info("{}: the checkpoint has no drafter: no speculation", options.model);
   spdlog::debug("{}", engine->description());
 }
 

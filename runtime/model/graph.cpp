@@ -95,6 +95,23 @@ std::int64_t step_buffer_bytes(const model_config& config, const runner_options&
   return total;
 }
 
+namespace {
+
+// Numbers of 4 bytes that a state slot has of each kind.
+struct slot_numbers {
+  std::int64_t position = 1, ids = 0, drafts = 0, confidence = 0, logits = 0;
+  slot_numbers(const model_config& c, bool rejection)
+      : ids(std::max(c.engram_max_ngram_size, 1)), drafts(c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0),
+        confidence(drafts), logits(rejection ? drafts * c.vocab_size : 0) {}
+  std::int64_t all() const { return position + ids + drafts + confidence + logits; }
+};
+
+} // namespace
+
+std::int64_t decode_state_bytes(const model_config& config, const runner_options& options) {
+  return 4 * std::int64_t{options.state_slots} * slot_numbers(config, options.rejection).all();
+}
+
 model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e,
                          context_group* g)
     : weights(std::move(w)), dev(d), ops(d.ops()), options(o), layout(weights->config, o.rounding),
@@ -115,18 +132,18 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
   counts = d.allocate(4 * static_cast<std::size_t>(c().num_hidden_layers) * c().n_routed_experts, "expert counts");
   fills_decode = o.decode == decode_form::padded || (o.decode == decode_form::automatic && d.records() && e == nullptr);
   records = fills_decode && o.decode == decode_form::automatic;
-  const std::int64_t slots = o.state_slots;
-  state.ngram = std::max(c().engram_max_ngram_size, 1);
-  state.block = c().num_nextn_predict_layers > 0 ? c().dspark_block_size : 0;
+  const slot_numbers numbers(c(), o.rejection);
+  state.ngram = static_cast<std::int32_t>(numbers.ids);
+  state.block = static_cast<std::int32_t>(numbers.drafts);
   const auto keep = [&](buffer& b, std::int64_t per_slot) {
-    b = d.allocate(static_cast<std::size_t>(4 * slots * per_slot), "state of decoding");
+    b = d.allocate(static_cast<std::size_t>(4 * std::int64_t{o.state_slots} * per_slot), "state of decoding");
   };
-  keep(state_memory.position, 1);
-  keep(state_memory.ids, state.ngram);
-  keep(state_memory.drafts, state.block);
-  keep(state_memory.confidence, state.block);
+  keep(state_memory.position, numbers.position);
+  keep(state_memory.ids, numbers.ids);
+  keep(state_memory.drafts, numbers.drafts);
+  keep(state_memory.confidence, numbers.confidence);
   if (o.rejection)
-    keep(state_memory.logits, std::int64_t{state.block} * c().vocab_size);
+    keep(state_memory.logits, numbers.logits);
   state.position = state_memory.position.as<std::int32_t>();
   state.ids = state_memory.ids.as<std::int32_t>();
   state.drafts = state_memory.drafts.as<std::int32_t>();

@@ -39,7 +39,9 @@ memory_plan plan_memory(const model_config& config, const memory_question& quest
   options.max_rows = question.max_num_batched_tokens;
   options.max_sequences = std::min(question.max_num_seqs, question.max_num_batched_tokens);
   options.max_model_len = static_cast<int>(plan.max_model_len);
-  options.max_logit_rows = std::clamp(options.max_sequences, 1, 64);
+  options.nextn = config.num_nextn_predict_layers > 0 ? config.dspark_block_size : 0;
+  options.rejection = question.rejection && options.nextn > 0;
+  options.max_logit_rows = std::clamp(options.max_sequences * (1 + options.nextn), 1, 64);
   plan.step_buffers = step_buffer_bytes(config, options);
   // Two tables, a draft block beyond the last position.
   plan.rotary_tables = 2 * (plan.max_model_len + config.dspark_block_size + 1) * config.qk_rope_head_dim *
@@ -47,6 +49,8 @@ memory_plan plan_memory(const model_config& config, const memory_question& quest
   const cache_sizes sizes = cache_size(config, options.rounding);
   plan.slot_bytes = sizes.slot_bytes;
   plan.state_slots = question.max_num_seqs + 1; // slot 0 is the dummy
+  options.state_slots = static_cast<int>(plan.state_slots);
+  plan.decode_state = decode_state_bytes(config, options);
   plan.block_bytes = sizes.block_bytes;
   if (question.device_bytes) {
     const std::int64_t left = *question.device_bytes - plan.fixed();

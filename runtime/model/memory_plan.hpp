@@ -12,7 +12,8 @@ struct memory_question {
   int ep = 1; // devices that share the routed experts
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
-  int max_model_len = 0; // 0: the configuration's max_position_embeddings
+  int max_model_len = 0;  // 0: the configuration's max_position_embeddings
+  bool rejection = false; // drafts are verified by rejection: their logits are kept
   std::optional<std::int64_t> device_bytes;
 };
 
@@ -26,10 +27,11 @@ struct memory_plan {
   std::int64_t rotary_tables = 0;
   std::int64_t step_buffers = 0;
   std::int64_t slot_bytes = 0, state_slots = 0;
-  std::int64_t block_bytes = 0; // 128 tokens
+  std::int64_t decode_state = 0; // of all slots: newest tokens, drafts and what verifying them takes
+  std::int64_t block_bytes = 0;  // 128 tokens
   std::int64_t max_model_len = 0;
   std::int64_t fixed() const { // everything but KV blocks
-    return backbone + experts + drafter + rotary_tables + step_buffers + slot_bytes * state_slots;
+    return backbone + experts + drafter + rotary_tables + step_buffers + slot_bytes * state_slots + decode_state;
   }
   std::int64_t blocks_of_a_request() const; // of max_model_len tokens
   std::optional<std::int64_t> kv_blocks;    // that fit into device_bytes; negative: bytes that are missing for the rest

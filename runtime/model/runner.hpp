@@ -51,6 +51,9 @@ cache_sizes cache_size(const model_config& config, roundings rounding);
 
 // Bytes of the buffers that hold the rows of one step and what is drafted behind them.
 std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options);
+// Bytes of what the device keeps of the sequences in all state slots: newest tokens, drafts, confidences and, to verify
+// by rejection, the drafts' logits.
+std::int64_t decode_state_bytes(const model_config& config, const runner_options& options);
 
 // The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
 struct step_rows {
