@@ -1,5 +1,6 @@
 // troupe bench: names to the measurements of bench/.
 #include "bench/control_bench.hpp"
+#include "bench/drafts_bench.hpp"
 #include "bench/engine_bench.hpp"
 #include "bench/grammar_bench.hpp"
 #include "bench/kernels_bench.hpp"
@@ -32,11 +33,18 @@ void bench_operations(const bench_settings& settings) {
                 });
 }
 
-constexpr std::array benches{named_bench{"decode", bench_decode},     named_bench{"prefill", bench_prefill},
-                             named_bench{"replay", bench_replay},     named_bench{"control", bench_control},
-                             named_bench{"idle", bench_idle},         named_bench{"scheduler", bench_scheduler},
-                             named_bench{"soak", bench_soak},         named_bench{"tokenizer", bench_text},
-                             named_bench{"grammar", bench_grammar},   named_bench{"speculation", bench_speculation},
+constexpr std::array benches{named_bench{"decode", bench_decode},
+                             named_bench{"prefill", bench_prefill},
+                             named_bench{"replay", bench_replay},
+                             named_bench{"drafts", bench_drafts},
+                             named_bench{"acceptance", bench_acceptance},
+                             named_bench{"control", bench_control},
+                             named_bench{"idle", bench_idle},
+                             named_bench{"scheduler", bench_scheduler},
+                             named_bench{"soak", bench_soak},
+                             named_bench{"tokenizer", bench_text},
+                             named_bench{"grammar", bench_grammar},
+                             named_bench{"speculation", bench_speculation},
                              named_bench{"kernels", bench_operations}};
 
 } // namespace
