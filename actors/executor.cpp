@@ -93,6 +93,7 @@ caf::typed_response_promise<step_done> launch(self_ptr self, const step& s) {
   step_result& r = *s.result;
   r.number = s.number;
   r.failure.clear();
+  r.draft_ms = 0;
   l.refused = !on_device(r, [&] { st.engine->launch(*s.plan); });
   st.out.push_back(l);
   answer_finished(self);

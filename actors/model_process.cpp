@@ -118,10 +118,11 @@ sizes size_up(const engine_options& o, const speculation_options& speculation, c
       o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
   s.snapshots = snapshots_for(o, s.cache.slot_bytes, budget);
   r.state_slots = 1 + o.max_num_seqs + s.snapshots;
-  const std::int64_t bytes = (r.kv_blocks * s.cache.block_bytes + r.state_slots * s.cache.slot_bytes) * runners;
+  const std::int64_t bytes =
+      (r.kv_blocks * s.cache.block_bytes + r.state_slots * s.cache.slot_bytes + decode_state_bytes(c, r)) * runners;
   if (bytes > static_cast<std::int64_t>(dev.memory().available))
     throw config_error("", "kv_blocks", std::to_string(r.kv_blocks - 1),
-                       "KV blocks and state slots take " + std::to_string(bytes / mebibyte) + " MiB, " +
+                       "KV blocks, state slots and drafts take " + std::to_string(bytes / mebibyte) + " MiB, " +
                            std::to_string(static_cast<std::int64_t>(dev.memory().available) / mebibyte) +
                            " MiB are free",
                        "lower kv_blocks, max_model_len, max_num_seqs or prefix_snapshots");
@@ -199,7 +200,7 @@ template <class Make> void add_engine(process_setup& setup, int ranks, const Mak
 }
 
 // Measures what decode steps take, for plans of verification. An engine whose steps need others to run with it cannot
-// be timed before these run: it verifies every draft.
+// be timed before these run: it learns from its first steps.
 std::vector<std::string> prepare_speculation(const engine_options& o, const speculation_options& speculation,
                                              const device& dev, process_setup& setup) {
   if (speculation.nextn == 0)
@@ -209,7 +210,8 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
   if (!speculation.varlen)
     return notes;
   if (o.ep > 1 || o.cp > 1) {
-    notes.emplace_back("every draft at hand is verified (steps of several ranks are not timed at the start)");
+    setup.speculation.untimed_sizes = decode_sizes(setup.limits, dev.records() && o.ep == 1);
+    notes.emplace_back("step-cost curve from the first steps (those of several ranks are not timed at the start)");
     return notes;
   }
   step_engine& engine = *setup.engines.front();

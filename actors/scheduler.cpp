@@ -154,8 +154,11 @@ void go_on(self_ptr self) {
 }
 
 // Tells the verifier what the step will decode, and what came of the last one; its plan comes back for a later round.
+// An engine alone has nothing to tell while it neither verifies nor drafts.
 void consult_verifier(self_ptr self, const step_plan& plan) {
   auto& st = state_of(self);
+  if (st.setup.alone && st.core->planner().survivals().empty() && st.outcome.verified.empty())
+    return;
   spec_load l = std::exchange(st.outcome, {});
   l.round = st.core->draft_round();
   l.rank = st.setup.group_rank;
@@ -168,7 +171,7 @@ void consult_verifier(self_ptr self, const step_plan& plan) {
 }
 
 // What a decode step's drafts were worth goes into the counters, the step times and the next load of the verifier.
-void take_outcome(scheduler_state& st, const step_outcome& o, double ms) {
+void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double draft_ms) {
   if (o.rows == 0)
     return;
   draft_counters& c = st.metrics.speculation;
@@ -178,9 +181,10 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms) {
     c.take_sequence(0, 0);
   c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);
   c.not_finite += o.not_finite;
-  const auto drafting =
-      o.drafted ? std::min(ms, st.core->planner().cost().drafting_part(static_cast<std::int32_t>(o.sequences))) : 0.0;
-  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms - drafting, drafting, o.drafted};
+  if (o.drafted && !(draft_ms > 0)) // the engine cannot tell the parts of its time
+    draft_ms = st.core->planner().cost().sampler_ms(o.sequences);
+  draft_ms = o.drafted ? std::min(ms, draft_ms) : 0;
+  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted};
   st.core->planner().observe(st.outcome.last);
   const auto bytes = [](const std::vector<std::int32_t>& counts) { return std::string(counts.begin(), counts.end()); };
   st.outcome.verified = bytes(o.verified);
@@ -235,9 +239,9 @@ void finish_step(self_ptr self, const step_done& d) {
   ++st.answers;
   st.metrics.take_step(t.plan->kind == step_kind::prefill, static_cast<std::int64_t>(t.plan->tokens.size()),
                        r.ms / 1000);
-  const double ms = r.ms;
+  const double ms = r.ms, draft_ms = r.draft_ms;
   st.core->complete(r, st.events);
-  take_outcome(st, st.core->outcome(), ms);
+  take_outcome(st, st.core->outcome(), ms, draft_ms);
   if (st.part)
     st.part->finished(r.number);
   go_on(self);
@@ -335,7 +339,8 @@ ack end_sequence(self_ptr self, const cancel& c) {
 
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
-  state_of(self).core.emplace(setup.limits, step_cost(setup.step_curve, setup.drafting));
+  state_of(self).core.emplace(setup.limits, setup.untimed_sizes.empty() ? step_cost(setup.step_curve, setup.drafting)
+                                                                        : step_cost::untimed(setup.untimed_sizes));
   for (scheduler_state::round_trip& t : state_of(self).trips)
     t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
   watch(self, state_of(self).watched, setup.executor,

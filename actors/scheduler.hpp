@@ -16,9 +16,11 @@ namespace troupe {
 struct scheduler_setup {
   std::uint32_t rank = 0;
   std::uint32_t group_rank = 0; // among the engines that share its verifier
+  bool alone = false;           // there are no others
   scheduler_limits limits;
-  std::vector<timed_size> step_curve; // of decode steps; empty: every draft at hand is verified
-  drafting_time drafting;             // beside it
+  std::vector<timed_size> step_curve;      // of decode steps; empty: every draft at hand is verified
+  drafting_time drafting;                  // beside it
+  std::vector<std::int32_t> untimed_sizes; // without a curve: of the steps that teach one; empty = none ever does
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;

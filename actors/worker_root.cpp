@@ -153,10 +153,12 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.limits = p.limits;
   s.step_curve = p.speculation.curve;
   s.drafting = p.speculation.drafting;
+  s.untimed_sizes = p.speculation.untimed_sizes;
   s.kv = e.kv;
   s.executor = e.executor;
   s.group_rank = rank - first_of_group(p, rank);
   s.verifier = e.verifier = verifier_for(self, rank);
+  s.alone = p.experts.empty() || p.engines.size() == 1;
   s.step_limit = p.step_limit;
   e.scheduler = self->spawn(scheduler, s);
   return e;

@@ -41,6 +41,9 @@ public:
   virtual ~event() = default;
   virtual bool done() const = 0; // never blocks
   virtual void wait() = 0;       // blocks the calling thread
+  // Time between the moments on which the device reached an earlier event of the same stream and this one. Both are
+  // done.
+  virtual double ms_since(const event& earlier) const = 0;
 };
 
 // A recorded sequence of operations. Null when the device runs operations at once (CPU): run the calls again instead.

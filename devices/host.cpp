@@ -2,6 +2,7 @@
 
 #include "kernels/reference/table.hpp"
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -37,6 +38,13 @@ class finished : public event {
 public:
   bool done() const override { return true; }
   void wait() override {}
+  double ms_since(const event& earlier) const override {
+    const auto* e = dynamic_cast<const finished*>(&earlier);
+    return e == nullptr ? 0 : std::chrono::duration<double, std::milli>(at_ - e->at_).count();
+  }
+
+private:
+  std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
 };
 
 // The number behind `key` in a file of lines "key value"; with an empty key the file's first word. unlimited when

@@ -205,13 +205,23 @@ gpu_graph::~gpu_graph() {
 
 gpu_event::gpu_event(std::shared_ptr<stream_state> of) : state_(std::move(of)) {
   state_->expect_no_capture("record");
-  mark_ = state_->mark();
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+  check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "making an event");
   check(cudaEventRecord(event_, state_->raw()), "recording an event");
+  mark_ = state_->mark(); // behind the event: once the host sees the mark, the event has its time
 }
 gpu_event::~gpu_event() {
   if (event_ != nullptr)
     cudaEventDestroy(event_);
+}
+
+double gpu_event::ms_since(const event& earlier) const {
+  const auto* e = dynamic_cast<const gpu_event*>(&earlier);
+  float ms = 0;
+  if (e == nullptr || cudaEventElapsedTime(&ms, e->event_, event_) != cudaSuccess) {
+    cudaGetLastError(); // a time is missing, nothing is wrong
+    return 0;
+  }
+  return ms;
 }
 
 gpu_stream::~gpu_stream() = default;

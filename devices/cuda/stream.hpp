@@ -113,11 +113,12 @@ public:
   ~gpu_event() override;
   bool done() const override { return state_->poll(mark_); }
   void wait() override { state_->wait(mark_); }
+  double ms_since(const event& earlier) const override;
   cudaEvent_t raw() const { return event_; }
 
 private:
   std::shared_ptr<stream_state> state_;
-  cudaEvent_t event_ = nullptr; // for other streams; the host reads the mark
+  cudaEvent_t event_ = nullptr; // for other streams and for times; the host reads the mark
   std::uint64_t mark_ = 0;
 };
 

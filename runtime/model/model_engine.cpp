@@ -48,10 +48,10 @@ namespace {
 struct flight {
   const step_plan* plan = nullptr;
   std::vector<logit_job> jobs;
-  std::int32_t max_top = 0; // entries of the longest list of top log-probabilities
-  std::unique_ptr<event> end;
-  std::string failure; // found by finished(): a device error that collect() reports
-  bool counted = true; // its rows count in expert_counts
+  std::int32_t max_top = 0;             // entries of the longest list of top log-probabilities
+  std::unique_ptr<event> drafting, end; // drafting: the draft round begins; null = there is none
+  std::string failure;                  // found by finished(): a device error that collect() reports
+  bool counted = true;                  // its rows count in expert_counts
   // What the sampler wrote, in one piece: for each job its token, state and log-probability; [jobs, max_top] top lists.
   // Then for each sequence the outcome of its verification, and for those that propose their draft blocks.
   std::vector<std::byte> results;
@@ -176,6 +176,7 @@ struct model_engine::impl {
   void make_rules(flight& f);
   void sample(flight& f);
   void sample_piece(flight& f, std::size_t from, std::size_t count, float*& logits_to);
+  bool plan_drafts(const step_plan& plan);
   void draft(const flight& f);
   void send_back(flight& f);
   void drain() noexcept;
@@ -249,7 +250,9 @@ void model_engine::launch(const step_plan& plan) {
       for (const slot_copy& c : plan.snapshots)
         m.runner.copy_slot(c.from, c.to);
       m.sample(f);
-      m.draft(f);
+      f.drafting = m.plan_drafts(plan) ? m.runner.work().record() : nullptr;
+      if (f.drafting)
+        m.draft(f);
       m.send_back(f);
       f.end = m.runner.work().record();
     });
@@ -283,6 +286,7 @@ void model_engine::collect(step_result& out) {
     f.end->wait();
   });
   book(f, m.vocab, m.runner.draft_block(), out);
+  out.draft_ms = f.drafting ? f.end->ms_since(*f.drafting) : 0;
   out.expert_counts.clear();
   if (f.counted)
     out.expert_counts = f.expert_counts;
@@ -466,10 +470,10 @@ void model_engine::impl::sample(flight& f) {
                 results_there.at<std::int32_t>(f.outcome));
 }
 
-// Draft blocks behind the newest tokens of the sequences that propose.
-void model_engine::impl::draft(const flight& f) {
+// Which sequences propose, and by which rules; false: none does.
+bool model_engine::impl::plan_drafts(const step_plan& plan) {
   draft_slots.clear(), draft_rules.clear();
-  for (const planned_sequence& s : f.plan->sequences) {
+  for (const planned_sequence& s : plan.sequences) {
     if (!s.propose || runner.draft_block() == 0)
       continue;
     sample_row_params r;
@@ -483,9 +487,13 @@ void model_engine::impl::draft(const flight& f) {
     draft_slots.push_back(s.slot.value);
     draft_rules.push_back(r);
   }
-  if (!draft_slots.empty())
-    runner.draft(draft_slots, draft_rules, results_there.at<std::int32_t>(f.drafts),
-                 results_there.at<float>(f.confidence));
+  return !draft_slots.empty();
+}
+
+// Draft blocks behind the newest tokens of those sequences.
+void model_engine::impl::draft(const flight& f) {
+  runner.draft(draft_slots, draft_rules, results_there.at<std::int32_t>(f.drafts),
+               results_there.at<float>(f.confidence));
 }
 
 // Queues the way back of the results.

@@ -105,6 +105,7 @@ struct step_result {
   std::vector<sequence_result> sequences;   // in the plan's order
   std::vector<std::uint32_t> expert_counts; // [layers, routed experts]: rows routed in this step
   double ms = 0;       // from its launch, or the end of the step before if that was later, to its end
+  double draft_ms = 0; // of that: its draft round; 0 where there was none or the engine cannot tell
   std::string failure; // not empty: the device failed, nothing of the step counts
 };
 

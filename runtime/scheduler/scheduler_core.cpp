@@ -46,7 +46,6 @@ void scheduler_core::examine(const flown& f, std::int32_t start, sequence_result
 scheduler_core::scheduler_core(const scheduler_limits& limits, step_cost cost)
     : limits_(limits), free_blocks_(limits.kv_blocks - 1),
       planner_({limits.nextn, limits.varlen, limits.max_num_batched_tokens}, std::move(cost)) {
-  draft_plan_.draft = true;
   TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1 &&
                    limits.ageing_steps >= 1,
                "scheduler limits");

@@ -103,7 +103,7 @@ private:
   struct flown { // rows of one sequence in a step that is out
     sequence* s;
     std::uint64_t life;
-    std::int32_t start, slack, rows, drafts; // as in the plan
+    std::int32_t start, slack, rows, drafts; // as in the plan; the last two as many as the device may make them
     bool sample;
     bool fills; // takes the snapshot at the sequence's hold_at
   };
@@ -174,12 +174,16 @@ private:
   std::int32_t drafts_at_hand(const sequence& s) const;
   std::int32_t plan_drafts(std::int32_t budget);
   std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
+  bool drafts_behind_prompts();
   bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
   void want_admission(sequence& s, std::int32_t rows, std::int32_t promised);
   std::int32_t room_for(const sequence& s, std::int32_t rows, std::int32_t promised) const;
-  void want_rows(sequence& s, std::int32_t rows, std::int32_t drafts);
-  std::int32_t secure(sequence& s, std::int32_t rows);
+  bool wants_sharing() const;
+  bool can_share() const;
+  bool shares(const sequence& s) const { return share_now_ && s.slack > 0; }
+  void want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover = 0);
+  std::int32_t secure(sequence& s, std::int32_t rows, std::int32_t cover);
   sequence* victim_behind(const sequence& s) const;
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
   void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);
@@ -220,7 +224,9 @@ private:
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;
   draft_planner planner_;
-  draft_plan draft_plan_; // of candidates_
+  draft_plan draft_plan_;  // of candidates_
+  bool draft_now_ = false; // the step being planned may end with a draft round
+  bool share_now_ = false; // and its drafts are shared out again by the device
   std::vector<draft_candidate> draft_candidates_;
   step_outcome outcome_;
   std::vector<std::int32_t> scratch_;

@@ -240,21 +240,54 @@ void scheduler_core::want_decode() {
     for (const sequence* s : candidates_)
       reserved += std::max(0, blocks_short(*s, 1));
   }
+  const bool share = wants_sharing();
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     sequence& s = *candidates_[i];
     if (s.in != phase::decode) // lost its cache to one before it
       continue;
-    std::int32_t drafts = 0;
+    std::int32_t drafts = 0, cover = 0;
     if (limits_.nextn > 0) {
       reserved -= std::max(0, blocks_short(s, 1));
       drafts = affordable_drafts(s, draft_plan_.lengths[i], reserved);
+      if (share && s.slack > 0 && affordable_drafts(s, limits_.nextn, reserved) == limits_.nextn)
+        cover = 1 + limits_.nextn;
     }
     std::int32_t forced = std::clamp(s.length() - s.computed - 1, 0, left);
     if (s.snapshot_at > s.computed)
       forced = std::min(forced, s.snapshot_at - s.computed - 1);
     left -= forced;
-    want_rows(s, 1 + forced + drafts, drafts);
+    want_rows(s, 1 + forced + drafts, drafts, cover);
   }
+}
+
+// The step before is still out, so the drafts of the step being wanted were split by the confidences of the round
+// before the last. The device knows those of the last round, and can share the same number of drafts out by them
+// (speculation.md §6.2). That takes two sequences whose newest tokens are in flight, and a choice.
+bool scheduler_core::wants_sharing() const {
+  if (!limits_.varlen || limits_.nextn == 0)
+    return false;
+  std::int32_t sharing = 0, drafts = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    if (const sequence& s = *candidates_[i]; s.slack > 0) {
+      if (drafts_at_hand(s) < limits_.nextn)
+        return false;
+      ++sharing;
+      drafts += draft_plan_.lengths[i];
+    }
+  return sharing > 1 && drafts > 0 && drafts < sharing * limits_.nextn;
+}
+
+// The same of the rows that there are blocks for. All sequences in flight take part, each with a whole block.
+bool scheduler_core::can_share() const {
+  std::int32_t sharing = 0, drafts = 0;
+  for (const demand& d : turn_.rows)
+    if (const sequence& s = *d.s; current(d) && s.slack > 0) {
+      if (drafts_at_hand(s) < limits_.nextn || covered(s) < 1 + limits_.nextn)
+        return false;
+      ++sharing;
+      drafts += d.drafts;
+    }
+  return limits_.varlen && sharing > 1 && drafts > 0 && drafts < sharing * limits_.nextn;
 }
 
 // Drafts that its next row could verify: of the newest block, not beyond its reach, and so few that a snapshot that is
@@ -367,10 +400,10 @@ std::int32_t scheduler_core::room_for(const sequence& s, std::int32_t rows, std:
   return room;
 }
 
-// Rows of a sequence that holds KV, as many as blocks can be had for.
-void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t drafts) {
+// Rows of a sequence that holds KV, as many as blocks can be had for; blocks for `cover` rows if they are free.
+void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover) {
   s.turn = turns_;
-  rows = s.wanted_rows = secure(s, rows);
+  rows = s.wanted_rows = secure(s, rows, cover);
   if (rows == 0)
     return;
   drafts = std::min(drafts, rows - 1);
@@ -404,7 +437,7 @@ void scheduler_core::want_snapshot(sequence& s, std::int32_t at, bool rolling) {
   s.snapshot = slot_id{};
 }
 
-std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
+std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows, std::int32_t cover) {
   std::int32_t need = blocks_short(s, rows);
   while (need > free_blocks()) {
     const std::int32_t fits = covered(s) + std::max(0, free_blocks()) * tokens_per_kv_block;
@@ -422,9 +455,14 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows) {
     release_branches(*v);
     queue(*v);
   }
+  cover = std::max(cover, rows);
+  if (blocks_short(s, cover) <= free_blocks())
+    need = blocks_short(s, cover);
+  else
+    cover = rows;
   if (need > 0) {
     free_blocks_ -= need;
-    next_.grow.push_back({s.spec->id, table_for(s, rows)});
+    next_.grow.push_back({s.spec->id, table_for(s, cover)});
     turn_.grow.push_back({&s, s.life, s.spec->id, 0, false});
   }
   return rows;
@@ -456,6 +494,8 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     take_growth(got);
     take_admissions(got, out, ev);
   }
+  out.share_drafts = share_now_ = turn_.kind == step_kind::decode && limits_.nextn > 0 && can_share();
+  draft_now_ = turn_.kind == step_kind::decode ? limits_.nextn > 0 && draft_plan_.draft : drafts_behind_prompts();
   for (const demand& d : turn_.rows) {
     if (!current(d))
       continue;
@@ -627,7 +667,8 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.limit = limits_.nextn > 0 && s.in == phase::decode ? s.reach : 0;
   p.first_token = static_cast<std::int32_t>(out.tokens.size());
   p.first_block = static_cast<std::int32_t>(out.blocks.size());
-  p.blocks = table_for(s, rows);
+  const std::int32_t verifiable = shares(s) ? limits_.nextn : drafts; // that the device may verify
+  p.blocks = table_for(s, rows - drafts + verifiable);
   p.history = static_cast<std::int32_t>(out.history.size());
   p.sample = draws(s, end);
   p.first_mask = first_mask;
@@ -635,10 +676,10 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.next = end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows, drafts, p.sample, false};
-  f.fills = take_snapshot(s, end, start + s.slack + rows, out);
+  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, p.sample, false};
+  f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
-  s.slack += drafts;
+  s.slack += verifiable;
   s.unresolved += p.sample;
   s.drafted = p.propose;
   if (limits_.nextn > 0)
@@ -653,10 +694,17 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   }
 }
 
+bool scheduler_core::drafts_behind_prompts() {
+  std::int64_t kv_tokens = 0;
+  for (const sequence* s : active_)
+    kv_tokens += s->computed;
+  return planner_.drafts_behind_prompt(static_cast<std::int32_t>(active_.size()), kv_tokens);
+}
+
 // A block behind the token that is drawn at `end` is of use if a draft may lie there and the result is not fixed
 // anyway. Sequences that give out logits have each row computed once.
 bool scheduler_core::proposes(const sequence& s, std::int32_t end) const {
-  return limits_.nextn > 0 && draft_plan_.draft && end + 1 < s.reach && s.spec->logit_rows.empty() &&
+  return draft_now_ && end + 1 < s.reach && s.spec->logit_rows.empty() &&
          end - s.prompt_tokens() + 1 >= std::ssize(s.spec->params.golden_token_ids);
 }
 

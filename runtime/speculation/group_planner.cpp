@@ -6,7 +6,8 @@ namespace troupe {
 
 group_planner::group_planner(group_settings settings) : settings_(std::move(settings)) {
   rank_state first;
-  first.cost = step_cost(settings_.curve, settings_.drafting);
+  first.cost = settings_.untimed_sizes.empty() ? step_cost(settings_.curve, settings_.drafting)
+                                               : step_cost::untimed(settings_.untimed_sizes);
   first.missed = most_missed + 1; // nobody waits for a rank that never reported
   ranks_.assign(static_cast<std::size_t>(settings_.ranks), first);
 }

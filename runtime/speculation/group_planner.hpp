@@ -12,9 +12,10 @@ namespace troupe {
 
 struct group_settings {
   std::int32_t ranks = 1;
-  std::int32_t most_rows = 512;       // of one rank's step
-  std::vector<timed_size> curve{};    // that every rank starts with
-  drafting_time drafting{};           // likewise
+  std::int32_t most_rows = 512;              // of one rank's step
+  std::vector<timed_size> curve{};           // that every rank starts with
+  drafting_time drafting{};                  // likewise
+  std::vector<std::int32_t> untimed_sizes{}; // instead of both: of the steps that teach each rank a curve
   std::vector<double> temperatures{}; // that the confidences were made with, by position; 1 where it is too short
 };
 

@@ -40,31 +40,52 @@ std::int64_t draft_planner::most_drafts_of(std::span<const draft_candidate> cand
 
 // The verifier's choice where it made one for these sequences, else the best one.
 row_budget draft_planner::budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const {
+  if (!cost_.known())
+    return budget_of(sequences,
+                     survivals.first(static_cast<std::size_t>(cost_.drafts_to_learn_from(std::ssize(survivals)))), {});
   if (!plan_is_current(advice_.round, round) || advice_.sequences != sequences || advice_.total_rows < sequences)
     return best_budget(sequences, survivals, times_);
   const auto drafts = std::min(survivals.size(), static_cast<std::size_t>(advice_.total_rows - sequences));
   return budget_of(sequences, survivals.first(drafts), times_);
 }
 
-// Compared with a step that neither verifies nor drafts.
-bool draft_planner::worth_drafting(std::int32_t sequences, const row_budget& b) const {
-  if (b.rows == sequences)
-    return false;
-  const row_budget plain = budget_of(sequences, {}, times_);
-  return b.expected * (plain.ms - cost_.drafting_ms(sequences)) >= plain.expected * b.ms;
+// What drafting would bring is worked out anew when the number of sequences changes, and every few plans.
+bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens) {
+  constexpr std::int32_t look_every = 4, look_anyway = 64;
+  ++since_look_;
+  if (prospect_.sequences != sequences || looked_at_ == ~std::uint64_t{0} || since_look_ >= look_anyway ||
+      (looked_at_ != outlook_.blocks() && since_look_ >= look_every)) {
+    prospect_.sequences = sequences;
+    prospect_.gain = outlook_.gain(sequences, kv_tokens, settings_.most_rows, cost_);
+    prospect_.can_pay =
+        outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_) >= draft_switch::back_on;
+    prospect_.try_ms = cost_.sampler_ms(sequences);
+    prospect_.plain_ms = times_.empty() ? 0 : budget_of(sequences, {}, times_).ms - prospect_.try_ms;
+    looked_at_ = outlook_.blocks();
+    since_look_ = 0;
+  }
+  const bool draft = switch_.next(prospect_);
+  if (switch_.begins_try())
+    outlook_.start_anew();
+  return draft;
+}
+
+bool draft_planner::drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens) {
+  return settings_.nextn > 0 &&
+         (!settings_.varlen || outlook_.gain(std::max(sequences, 1), kv_tokens, settings_.most_rows, cost_) >= 1);
 }
 
 std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,
                                                  draft_plan& out) {
   const auto sequences = static_cast<std::int32_t>(candidates.size());
   std::int64_t kv_tokens = 0;
-  bool judged = false; // some draft has a number
   std::array<float, most_drafts> row;
   budget_survivals_.clear();
   for (const draft_candidate& c : candidates) {
     const std::int32_t n = std::clamp(c.drafts, 0, settings_.nextn);
     kv_tokens += c.kv_tokens;
-    judged = judged || (n > 0 && !c.for_budget.empty());
+    if (!c.for_budget.empty()) // each block comes by once
+      outlook_.add(c.for_budget);
     put_survivals(c.for_budget, n, std::span(row).first(static_cast<std::size_t>(settings_.nextn)));
     budget_survivals_.insert(budget_survivals_.end(), row.begin(), row.begin() + n);
   }
@@ -75,11 +96,7 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
   const row_budget chosen = budget(round, sequences, fitting);
   out.expected_tokens = chosen.expected;
   out.expected_ms = chosen.ms;
-  using verdict = draft_switch::verdict;
-  out.draft = switch_.next(!judged                             ? verdict::none
-                           : worth_drafting(sequences, chosen) ? verdict::worth
-                                                               : verdict::not_worth,
-                           sequences);
+  out.draft = go_on_drafting(sequences, kv_tokens);
   return chosen.rows - sequences;
 }
 

@@ -4,6 +4,7 @@
 // engine has one, replaces the engine's own choice of the number of rows (advise()).
 #pragma once
 #include "runtime/speculation/budget.hpp"
+#include "runtime/speculation/draft_outlook.hpp"
 #include "runtime/speculation/draft_switch.hpp"
 #include "runtime/speculation/step_cost.hpp"
 #include <cstdint>
@@ -52,10 +53,12 @@ struct planner_settings {
 class draft_planner {
 public:
   explicit draft_planner(const planner_settings& settings, step_cost cost = {})
-      : settings_(settings), cost_(std::move(cost)) {}
+      : settings_(settings), cost_(std::move(cost)), outlook_(settings.nextn) {}
 
   // `out` is overwritten, its memory reused.
   void plan(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
+  // Whether a prompt's last step drafts, when so many sequences run.
+  bool drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens);
   void advise(const draft_advice& a) { advice_ = a; }
   void observe(const step_observation& o) { cost_.observe(o); }
 
@@ -68,12 +71,16 @@ private:
   std::int64_t most_drafts_of(std::span<const draft_candidate> candidates) const;
   std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
   row_budget budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const;
-  bool worth_drafting(std::int32_t sequences, const row_budget& b) const;
+  bool go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens);
 
   planner_settings settings_;
   step_cost cost_;
   draft_advice advice_;
+  draft_outlook outlook_;
   draft_switch switch_;
+  draft_switch::prospect prospect_;             // as of the last look
+  std::uint64_t looked_at_ = ~std::uint64_t{0}; // blocks at that time; at first: never
+  std::int32_t since_look_ = 0;                 // plans
   std::vector<float> budget_survivals_, split_survivals_, scratch_;
   std::vector<timed_size> times_;
 };

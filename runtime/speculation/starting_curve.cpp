@@ -15,17 +15,16 @@ public:
   stopwatch_of_sizes(std::span<const std::int32_t> sizes, const step_timer& time_step)
       : sizes_(sizes), time_step_(time_step) {}
 
-  // Median of three, behind one that does not count. False: it cannot be timed.
+  // The quicker of two, behind one that does not count: other work only ever adds. False: it cannot be timed.
   bool time(std::size_t at) {
-    double ms[4];
+    double ms[3];
     for (double& t : ms) {
       t = time_step_(sizes_[at]);
       if (!(t > 0))
         return false;
       spent_ += t;
     }
-    std::sort(ms + 1, ms + 4);
-    known_[at] = ms[2];
+    known_[at] = std::min(ms[1], ms[2]);
     return true;
   }
   // The size in the middle of the widest gap between two timed ones; nothing is left where it is timed itself.
@@ -39,8 +38,13 @@ public:
     return best;
   }
   bool known(std::size_t at) const { return known_.contains(at); }
-  // The first size of twice the rows of the largest one timed, or the last; where the last is timed, one in a gap.
+  // Small steps first, then the first size of twice the rows of the largest one timed, or the last; where the last is
+  // timed, one in a gap.
   std::size_t next() const {
+    for (const std::int32_t rows : {4, 2, 8}) // a few sequences with a few drafts each
+      if (const auto at = static_cast<std::size_t>(std::ranges::lower_bound(sizes_, rows) - sizes_.begin());
+          at < known_.rbegin()->first && !known_.contains(at))
+        return at;
     const std::size_t most = known_.rbegin()->first, last = sizes_.size() - 1;
     if (most == last)
       return widest_gap();
@@ -50,7 +54,9 @@ public:
   // What timing that size takes, about.
   double next_ms() const {
     const auto& [at, ms] = *known_.rbegin();
-    return 4 * ms * std::max(1.0, static_cast<double>(sizes_[next()]) / sizes_[at]);
+    const std::size_t after = next();
+    const double larger = static_cast<double>(sizes_[after]) / sizes_[at];
+    return 3 * (after < at ? std::max(larger * ms, known_.begin()->second) : ms * std::max(1.0, larger));
   }
   double spent() const { return spent_; }
   std::vector<timed_size> points() const {

@@ -16,10 +16,10 @@ struct starting_curve {
 using step_timer = std::function<double(std::int32_t rows)>;
 
 // `file` empty: none. A file that is missing or does not fit is measured anew and written; one that cannot be written
-// is a note. Timed are the smallest size and the largest of up to 16 rows, then ever larger ones, then those in the
-// middle of what is not known yet, as long as about `most_ms` are not spent; each once to warm up and three times to
-// count. Beyond the largest one timed the curve goes on as a line.
+// is a note. Timed are the smallest size and the largest of up to 16 rows, then those of 4, 2 and 8 rows, then ever
+// larger ones, then those in the middle of what is not known yet, as long as about `most_ms` are not spent; each once
+// to warm up and twice to count. Beyond the largest one timed the curve goes on as a line.
 starting_curve make_starting_curve(const std::string& file, const cost_key& key, const step_timer& time_step,
-                                   double most_ms = 40);
+                                   double most_ms = 60);
 
 } // namespace troupe

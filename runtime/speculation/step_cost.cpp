@@ -38,10 +38,51 @@ std::vector<timed_size> curve_through(std::span<const timed_size> points, std::s
   return out;
 }
 
-step_cost::step_cost(std::vector<timed_size> curve, drafting_time drafting)
-    : curve_(std::move(curve)), at_start_(drafting), sizes_(curve_.size()) {
-  TROUPE_CHECK(*curve_fault(curve_) == '\0', "unusable step-cost curve");
+step_cost::step_cost(std::vector<timed_size> curve, drafting_time drafting) : at_start_(drafting) {
+  set_curve(std::move(curve));
+}
+
+step_cost step_cost::untimed(std::vector<std::int32_t> sizes) {
+  step_cost c;
+  c.sizes_to_learn_ = std::move(sizes);
+  return c;
+}
+
+void step_cost::set_curve(std::vector<timed_size> curve) {
+  TROUPE_CHECK(*curve_fault(curve) == '\0', "unusable step-cost curve");
+  curve_ = std::move(curve);
+  sizes_.resize(curve_.size());
   recent_.reserve(window);
+}
+
+// None, half, all, in turn.
+std::int64_t step_cost::drafts_to_learn_from(std::int64_t most) const {
+  return sizes_to_learn_.empty() ? most : most - most * (first_seen_ % 3) / 2;
+}
+
+void step_cost::learn_curve(const step_observation& o) {
+  if (o.rows > sizes_to_learn_.back() || !(o.forward_ms > 0))
+    return;
+  first_times_[*std::ranges::lower_bound(sizes_to_learn_, o.rows)].push_back(o.forward_ms);
+  if (++first_seen_ < first_steps || first_times_.size() < 2)
+    return;
+  std::vector<timed_size> points;
+  for (auto& [rows, ms] : first_times_) {
+    std::ranges::sort(ms);
+    points.push_back({rows, running_median::median_of_sorted(ms)});
+  }
+  set_curve(curve_through(points, sizes_to_learn_));
+  sizes_to_learn_.clear();
+  first_times_.clear();
+}
+
+void step_cost::learn_drafting(const step_observation& o) {
+  if (!o.drafted)
+    return;
+  drafting_.try_emplace(o.sequences, sampler_window).first->second.add(o.sampler_ms);
+  all_drafting_.add(o.sampler_ms);
+  if (const double start = at_start_.ms(o.sequences); start > 0)
+    to_start_.add(o.sampler_ms / start);
 }
 
 // Context grows slowly and steps differ in time by chance: a step is compared with one of its size whose context is
@@ -58,11 +99,17 @@ void step_cost::learn_context(size_samples& s, const step_observation& o) {
 }
 
 void step_cost::observe(const step_observation& o) {
-  const auto at = std::ranges::lower_bound(curve_, o.rows, {}, &timed_size::rows);
-  if (at == curve_.end() || !std::isfinite(o.forward_ms) || !std::isfinite(o.sampler_ms) || o.forward_ms < 0 ||
-      o.sampler_ms < 0 || o.rows < 1)
+  if (!std::isfinite(o.forward_ms) || !std::isfinite(o.sampler_ms) || o.forward_ms < 0 || o.sampler_ms < 0 ||
+      o.rows < 1)
     return;
-  (o.drafted ? drafting_ : plain_).add(o.sequences, o.sampler_ms);
+  if (!sizes_to_learn_.empty()) {
+    learn_drafting(o);
+    return learn_curve(o);
+  }
+  const auto at = std::ranges::lower_bound(curve_, o.rows, {}, &timed_size::rows);
+  if (at == curve_.end())
+    return;
+  learn_drafting(o);
 
   const auto index = static_cast<std::uint32_t>(at - curve_.begin());
   size_samples& s = sizes_[index];
@@ -85,33 +132,38 @@ double step_cost::median_of_medians(running_median size_samples::*which) const {
   return running_median::median_of_sorted(medians);
 }
 
-void step_cost::sampler_samples::add(std::int32_t sequences, double ms) {
-  by_sequences.try_emplace(sequences, sampler_window).first->second.add(ms);
-  all.add(ms);
-}
-
-double step_cost::sampler_samples::ms(std::int32_t sequences) const {
-  const auto own = by_sequences.find(sequences);
-  if (own != by_sequences.end() && own->second.size() >= least_sampler)
-    return own->second.median();
-  return all.size() >= least_sampler ? all.median() : 0;
-}
-
 double step_cost::sampler_ms(std::int32_t sequences) const {
-  return drafting_.all.size() < least_sampler ? at_start_.ms(sequences) : drafting_.ms(sequences);
+  const auto own = drafting_.find(sequences);
+  if (own != drafting_.end() && own->second.size() >= least_sampler)
+    return own->second.median();
+  if (const double start = at_start_.ms(sequences); start > 0)
+    return to_start_.size() >= least_sampler ? start * to_start_.median() : start;
+  return all_drafting_.size() >= least_sampler ? all_drafting_.median() : 0;
 }
 
-double step_cost::drafting_ms(std::int32_t sequences) const {
-  if (plain_.all.size() < least_sampler || drafting_.all.size() < least_sampler)
-    return at_start_.ms(sequences);
-  return std::max(0.0, drafting_.ms(sequences) - plain_.ms(sequences));
-}
-
+// Between two sizes with enough steps their factors to the curve change evenly with the rows, outside they stay.
 void step_cost::times(std::int32_t sequences, std::int64_t kv_tokens, std::vector<timed_size>& out) const {
   const double fixed = kv_ms_ * static_cast<double>(kv_tokens) + sampler_ms(sequences);
+  const auto factor = [&](std::size_t i) {
+    return std::max(.5, 1 + sizes_[i].residual.median() * curve_[i].rows / curve_[i].ms); // a step takes time
+  };
   out.clear();
-  for (const timed_size& t : curve_)
-    out.push_back({t.rows, t.ms + slope_ * t.rows + fixed});
+  std::size_t done = 0;
+  double last = 0; // factor of the last size with enough steps; 0 = none yet
+  for (std::size_t i = 0; i < curve_.size(); ++i) {
+    if (sizes_[i].residual.size() < least_samples)
+      continue;
+    const double own = factor(i);
+    for (const std::size_t first = done; done <= i; ++done) {
+      const double way = last > 0 ? static_cast<double>(curve_[done].rows - curve_[first - 1].rows) /
+                                        (curve_[i].rows - curve_[first - 1].rows)
+                                  : 1;
+      out.push_back({curve_[done].rows, curve_[done].ms * (last + way * (own - last)) + fixed});
+    }
+    last = own;
+  }
+  for (; done < curve_.size(); ++done)
+    out.push_back({curve_[done].rows, curve_[done].ms * (last > 0 ? last : 1) + fixed});
 }
 
 } // namespace troupe

@@ -1,9 +1,10 @@
-// What a decode step takes (speculation.md §6.4): a curve over the sizes that steps are filled up to, measured once,
-// and what real steps teach about it since.
+// What a decode step takes (speculation.md §6.4): a curve over the sizes that steps are filled up to, measured once or
+// made from the first real steps, and what real steps teach about it since.
 #pragma once
 #include "runtime/speculation/budget.hpp"
 #include "runtime/speculation/running_median.hpp"
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -14,9 +15,9 @@ namespace troupe {
 struct step_observation {
   std::int32_t rows = 0, sequences = 0;
   std::int64_t kv_tokens = 0; // cached positions of all its sequences
-  double forward_ms = 0;      // backbone
-  double sampler_ms = 0;      // verification and drafting
-  bool drafted = true;        // it ended with a draft round
+  double forward_ms = 0;      // everything but the draft round
+  double sampler_ms = 0;      // the draft round
+  bool drafted = true;        // it ended with one
 };
 
 // What a draft round takes, as far as was measured before any real one ran: ms for one sequence and for each further.
@@ -25,17 +26,24 @@ struct drafting_time {
   double ms(std::int32_t sequences) const { return sequences > 0 ? first + further * (sequences - 1) : 0; }
 };
 
-// Time of a step = curve[g] + slope * g + ms_per_kv_token * kv_tokens + sampler_ms, g = smallest size that holds it.
+// Time of a step = curve[g] + slope[g] * g + ms_per_kv_token * kv_tokens, g = smallest size that holds it, and
+// sampler_ms if it ends with a draft round. slope[g]: the median of the steps of that size. Sizes of which too few ran
+// are as much slower or faster than the curve as those next to them.
 class step_cost {
 public:
   step_cost() = default; // no curve: every draft is worth verifying
   // Sizes ascend, times are positive (see check_curve).
   explicit step_cost(std::vector<timed_size> curve, drafting_time drafting = {});
+  // For an engine that could not be timed: the curve goes through the medians of the first steps of different sizes.
+  // Sizes ascend.
+  static step_cost untimed(std::vector<std::int32_t> sizes);
 
   bool known() const { return !curve_.empty(); }
+  // How many of so many drafts a step should verify so that steps of different sizes teach a curve that is not known.
+  std::int64_t drafts_to_learn_from(std::int64_t most) const;
   // A step that is larger than the curve or whose times are no numbers teaches nothing.
   void observe(const step_observation& o);
-  // Times of all sizes for a step of so many sequences and cached positions, into `out`.
+  // Times of all sizes for a step of so many sequences and cached positions that drafts, into `out`.
   void times(std::int32_t sequences, std::int64_t kv_tokens, std::vector<timed_size>& out) const;
 
   std::span<const timed_size> curve() const { return curve_; }
@@ -43,20 +51,16 @@ public:
   double slope() const { return slope_; }
   // The same of the change of time by change of kv_tokens between two steps of one size.
   double ms_per_kv_token() const { return kv_ms_; }
-  // Median of the last steps of as many sequences; where there are too few, of the last steps; else as measured at the
-  // start.
+  // Of a draft round: median of the last ones of as many sequences. Where there are too few, what was measured at the
+  // start, times the median of what the last ones took compared with it; or without a measurement their median.
   double sampler_ms(std::int32_t sequences) const;
-  // Of a step's time as one number, the part that its draft round took: what was measured at the start.
-  double drafting_part(std::int32_t sequences) const { return at_start_.ms(sequences); }
-  // What a step of so many sequences saves if it does not draft; as measured at the start until steps of both kinds
-  // ran.
-  double drafting_ms(std::int32_t sequences) const;
   std::uint64_t observations() const { return observed_; } // that counted
 
   static constexpr std::size_t window = 5000;      // newest steps that slope is made from
   static constexpr std::size_t least_samples = 10; // of one size before it counts
   static constexpr std::size_t sampler_window = 9, least_sampler = 5;
   static constexpr std::size_t kv_window = 64; // differences of one size
+  static constexpr int first_steps = 24;       // that an untimed engine's curve is made from
 
 private:
   struct size_samples {
@@ -64,12 +68,9 @@ private:
     std::int64_t anchor_kv = -1; // of the step that later ones are compared with; -1 = none yet
     double anchor_ms = 0;
   };
-  struct sampler_samples { // of steps with, or without, a draft round
-    std::unordered_map<std::int32_t, running_median> by_sequences;
-    running_median all{sampler_window};
-    void add(std::int32_t sequences, double ms);
-    double ms(std::int32_t sequences) const;
-  };
+  void set_curve(std::vector<timed_size> curve);
+  void learn_curve(const step_observation& o);
+  void learn_drafting(const step_observation& o);
   void learn_context(size_samples& s, const step_observation& o);
   double median_of_medians(running_median size_samples::*which) const;
 
@@ -77,7 +78,11 @@ private:
   std::vector<size_samples> sizes_;   // [curve]
   std::vector<std::uint32_t> recent_; // ring [window]: sizes of the newest steps
   drafting_time at_start_;
-  sampler_samples drafting_, plain_;
+  std::unordered_map<std::int32_t, running_median> drafting_; // by sequences
+  running_median all_drafting_{sampler_window}, to_start_{sampler_window};
+  std::vector<std::int32_t> sizes_to_learn_;                // of an untimed engine, until its curve is there
+  std::map<std::int32_t, std::vector<double>> first_times_; // by rows
+  int first_seen_ = 0;
   double slope_ = 0, kv_ms_ = 0;
   std::uint64_t observed_ = 0;
 };

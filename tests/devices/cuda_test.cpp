@@ -326,6 +326,12 @@ BOOST_AUTO_TEST_CASE(copies_keep_their_order_and_their_source) {
   const auto e = s->record();
   e->wait();
   BOOST_TEST(std::equal(want.begin(), want.end() - 5, back.begin() + 5));
+  for (int i = 0; i < 10; ++i)
+    s->copy(b.as<std::byte>(), a.as<std::byte>(), n);
+  const auto later = s->record();
+  later->wait();
+  const double ms = later->ms_since(*e); // ten copies; a host's clock would count the wait before them too
+  BOOST_TEST((ms > 0 && ms < 1000), ms);
 }
 
 BOOST_AUTO_TEST_CASE(events_are_seen_without_blocking_and_order_streams) {

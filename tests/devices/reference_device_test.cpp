@@ -57,6 +57,9 @@ BOOST_AUTO_TEST_CASE(stream_copies_and_events) {
   e->wait();
   s->wait_for(*e);
   s->synchronise();
+  const auto later = s->record();
+  BOOST_TEST(later->ms_since(*e) >= 0);
+  BOOST_TEST(later->ms_since(*later) == 0);
   s->begin_capture();
   BOOST_TEST(!s->end_capture());
 }

@@ -184,16 +184,22 @@ private:
 
 class queued_event final : public event {
 public:
-  explicit queued_event(queued_stream& s) : stream_(s), job_(s.queue().pushed()) {}
+  explicit queued_event(queued_stream& s)
+      : stream_(s), job_(s.queue().push([at = at_] { *at = std::chrono::steady_clock::now(); })) {}
   bool done() const override { return stream_.poll(job_); }
   void wait() override {
     stream_.queue().wait(job_);
     stream_.poll(job_);
   }
+  double ms_since(const event& earlier) const override {
+    return std::chrono::duration<double, std::milli>(*at_ - *dynamic_cast<const queued_event&>(earlier).at_).count();
+  }
   queued_stream& of() const { return stream_; }
   std::uint64_t job() const { return job_; }
 
 private:
+  using moment = std::chrono::steady_clock::time_point;
+  std::shared_ptr<moment> at_ = std::make_shared<moment>(); // first: the job writes it
   queued_stream& stream_;
   std::uint64_t job_;
 };

@@ -6,6 +6,7 @@
 // Its drafter foretells each token with a given share of right ones. Drafts, the newest token and its position live in
 // the state slot, as on a device, and drafts that turn out wrong leave their rows behind.
 #pragma once
+#include "runtime/base/draft_split.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/kv/block_pool.hpp"
 #include "runtime/scheduler/plan.hpp"
@@ -63,6 +64,7 @@ struct stub_model {
     std::array<cell, ring> draft_cells;      // the drafter's own window
     std::int32_t drawn = -7, drawn_for = -7; // the last token drawn in this slot and its position
     std::vector<std::int32_t> drafts;        // the block behind it; empty = none
+    std::vector<float> confidence;           // of each of them
   };
   // Where a sequence's rows lie and what they hold, as the device finds out.
   struct placed {
@@ -75,9 +77,10 @@ struct stub_model {
   bool vary = false;       // confidences that differ, the higher the likelier
   std::vector<cell> cache; // [blocks, 128]
   std::vector<slot> slots;
-  std::string complaint;   // first thing wrong with a plan
-  std::int64_t rows = 0;   // computed so far
-  std::int64_t beyond = 0; // sequences whose newest token lay at their limit: they had ended in the step before
+  std::string complaint;     // first thing wrong with a plan
+  std::int64_t rows = 0;     // computed so far
+  std::int64_t reshared = 0; // steps in which the device gave somebody other drafts than the plan
+  std::int64_t beyond = 0;   // sequences whose newest token lay at their limit: they had ended in the step before
 
   explicit stub_model(std::int32_t blocks) : cache(static_cast<std::size_t>(blocks) * 128) {}
 
@@ -159,7 +162,10 @@ struct stub_model {
   }
 
   std::int32_t token_of(const step_plan& p, const planned_sequence& s, std::int32_t row, std::int32_t position) {
-    const std::int32_t token = p.tokens[static_cast<std::size_t>(s.first_token + row)];
+    const bool shared = p.share_drafts && s.slack > 0; // other rows than the plan's, none of them known to the host
+    const std::int32_t token = !shared    ? p.tokens[static_cast<std::size_t>(s.first_token + row)]
+                               : row == 0 ? token_in_flight
+                                          : draft_in_flight;
     const std::int32_t draft = row - (s.rows - s.drafts);
     const slot& state = slot_at(s.slot);
     if (draft >= 0) {
@@ -183,7 +189,8 @@ struct stub_model {
   }
 
   void check(const step_plan& p, const planned_sequence& s) {
-    const std::int32_t highest_end = s.start + s.slack + s.rows;
+    const bool shared = p.share_drafts && s.slack > 0;
+    const std::int32_t highest_end = s.start + s.slack + (shared ? 1 + nextn : s.rows);
     if (s.slot.value <= 0 || s.rows <= 0 || s.slack < 0 || s.drafts < 0 || s.drafts >= s.rows || s.drafts > nextn ||
         s.slack > nextn || s.blocks != blocks_for(s.limit > 0 ? std::min(highest_end, s.limit) : highest_end))
       complain("slot, rows or block table");
@@ -257,8 +264,29 @@ struct stub_model {
       state.drafts.push_back(draft);
       out.block.push_back(draft);
       out.confidence.push_back(static_cast<float>(vary ? 1 - luck : right));
+      state.confidence.push_back(out.confidence.back());
       hash = stub_hash(hash, draft);
     }
+  }
+
+  // Drafts of the sequences that share theirs, as the device splits them.
+  std::vector<std::int32_t> shared_lengths(const step_plan& p) {
+    std::vector<float> survival;
+    std::int32_t sharing = 0, wanted = 0;
+    for (const planned_sequence& s : p.sequences)
+      if (s.slack > 0) {
+        const slot& state = slot_at(s.slot);
+        if (std::ssize(state.confidence) != nextn)
+          complain("a sequence without a whole block shares drafts");
+        std::vector<float> confidence = state.confidence;
+        confidence.resize(static_cast<std::size_t>(nextn));
+        survival.resize(survival.size() + static_cast<std::size_t>(nextn));
+        survivals_of(confidence.data(), nextn, nextn, survival.data() + survival.size() - nextn);
+        ++sharing, wanted += s.drafts;
+      }
+    std::vector<std::int32_t> lengths(static_cast<std::size_t>(sharing));
+    split_drafts(survival.data(), sharing, nextn, wanted, lengths.data());
+    return lengths;
   }
 
   void run(const step_plan& p, step_result& r) {
@@ -266,8 +294,16 @@ struct stub_model {
     r.failure.clear();
     r.sequences.clear();
     copy_in(p);
-    for (const planned_sequence& s : p.sequences) {
+    const std::vector<std::int32_t> lengths = p.share_drafts ? shared_lengths(p) : std::vector<std::int32_t>();
+    auto length = lengths.begin();
+    bool changed = false;
+    for (planned_sequence s : p.sequences) {
       check(p, s);
+      if (p.share_drafts && s.slack > 0) {
+        changed = changed || s.drafts != *length;
+        s.drafts = *length++;
+        s.rows = 1 + s.drafts;
+      }
       const placed at = place(p, s);
       std::vector<std::uint64_t> hashes;
       for (std::int32_t i = 0; i < at.rows; ++i)
@@ -277,13 +313,14 @@ struct stub_model {
       out.start = at.start;
       out.drafts = at.drafts;
       if (s.sample && at.rows > 0) {
-        slot_at(s.slot).drafts.clear();
+        slot_at(s.slot).drafts.clear(), slot_at(s.slot).confidence.clear();
         draw_all(p, s, at, hashes, out);
         if (s.propose)
           propose(s, hashes[static_cast<std::size_t>(slot_at(s.slot).drawn_for - 1 - at.start)], out);
       }
       add_prompt_results(p, s, out);
     }
+    reshared += changed;
     copy_out(p);
   }
 
@@ -302,7 +339,7 @@ struct stub_model {
   void spoil(const step_plan& p) {
     copy_in(p);
     for (const planned_sequence& s : p.sequences) {
-      const std::int32_t end = s.start + s.slack + s.rows;
+      const std::int32_t end = s.start + s.slack + (p.share_drafts && s.slack > 0 ? 1 + nextn : s.rows);
       for (std::int32_t i = s.start; i < (s.limit > 0 ? std::min(end, s.limit) : end); ++i)
         at(p, s, i) = cell{0xBAD, 1, -9};
       slot_at(s.slot) = slot{};

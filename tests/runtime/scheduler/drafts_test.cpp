@@ -198,6 +198,45 @@ BOOST_AUTO_TEST_CASE(scarce_rows_are_shared_evenly) {
   }
 }
 
+// The split of a step that is planned while one is out is the device's, by confidences that the host has not seen.
+BOOST_AUTO_TEST_CASE(drafts_of_sequences_in_flight_are_shared_out_by_the_device) {
+  for (const bool async : {true, false}) {
+    core_world w(with_drafts(3, async), 0, step_cost({{4, 1.0}, {8, 1.1}, {64, 100.0}}));
+    w.model.vocab = 5000;
+    w.model.right = .6;
+    w.model.vary = true;
+    std::vector<core_request> requests;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+      requests.emplace_back(i, made_prompt(100 + static_cast<std::int32_t>(9 * i)), 60, i);
+      BOOST_REQUIRE(w.submit(requests.back()));
+    }
+    int shared = 0;
+    std::int64_t drafts = 0;
+    for (;;) { // as many steps out as may be
+      const bool planned = turn(w);
+      if (planned && w.out.back().share_drafts) {
+        ++shared;
+        BOOST_TEST(w.out.back().tokens.size() <= 8u);
+        for (const planned_sequence& s : w.out.back().sequences) {
+          drafts += s.drafts;
+          BOOST_TEST(s.blocks == blocks_for(std::min(s.slack > 0 ? s.start + s.slack + 4 : s.start + s.rows, s.limit)));
+        }
+      }
+      if (planned && async && w.out.size() < 2)
+        continue;
+      if (w.out.empty())
+        break;
+      w.finish_step();
+    }
+    BOOST_TEST(w.healthy(), w.trouble);
+    BOOST_TEST((shared > 5) == async);
+    BOOST_TEST((w.model.reshared > 0) == async);
+    BOOST_TEST((drafts > 0) == async);
+    for (const core_request& r : requests)
+      BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(drafts_take_nobodys_block) {
   auto l = with_drafts(5, false);
   l.kv_blocks = 1 + 4;

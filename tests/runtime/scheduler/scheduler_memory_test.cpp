@@ -60,6 +60,7 @@ void count_allocations(bool async, std::int32_t nextn) {
     p.blocks.reserve(64 * 16); // block tables grow with what they cover
   step_result result;
   std::int64_t verified = 0;
+  std::vector<std::int32_t> accepted(64, 0); // in the step before
   std::size_t counted = 0, in_core = 0, planned = 0, done = 0;
   const auto counting = [&](auto&& call) {
     const std::size_t before = allocations;
@@ -89,7 +90,8 @@ void count_allocations(bool async, std::int32_t nextn) {
       const planned_sequence& s = p.sequences[i];
       result.sequences[i] = {};
       result.sequences[i].id = s.spec->id;
-      result.sequences[i].start = s.start + (step > 0 ? right(s.slack) : 0);
+      result.sequences[i].start = s.start + (s.slack > 0 ? accepted[i] : 0);
+      accepted[i] = right(s.drafts);
       result.sequences[i].drafts = s.drafts;
       result.sequences[i].tokens.assign(static_cast<std::size_t>(1 + right(s.drafts)), {1, 0, {}});
       result.sequences[i].confidence.assign(static_cast<std::size_t>(nextn), 0.7f);

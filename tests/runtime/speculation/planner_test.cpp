@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -135,77 +136,92 @@ BOOST_AUTO_TEST_CASE(a_step_never_has_more_rows_than_it_may) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(drafting_pauses_where_nothing_is_worth_verifying_and_tries_again) {
-  const floats bad(5, .01f), good(5, .95f);
-  draft_planner planner({.nextn = 5}, step_cost({{1, 1.0}, {64, 64.0}}));
-  draft_plan p;
-  const auto rounds_until = [&](bool drafting, const floats& c, int most) {
+// Steps of one kind of sequences until the planner stops or begins to draft, at most so many.
+struct rounds {
+  explicit rounds(draft_planner& p) : planner(p) { plan.draft = true; }
+  draft_planner& planner;
+  draft_plan plan;
+  int until(bool drafting, const floats& c, int most, int sequences = 1) {
     int n = 0;
-    for (bool had_drafts = p.draft; p.draft != drafting && n < most; had_drafts = p.draft, ++n)
-      planner.plan(1, std::vector<draft_candidate>(1, {had_drafts ? 5 : 0, 0, had_drafts ? c : floats{}, {}}), p);
+    for (bool had_drafts = plan.draft; plan.draft != drafting && n < most; had_drafts = plan.draft, ++n)
+      planner.plan(1,
+                   std::vector<draft_candidate>(static_cast<std::size_t>(sequences),
+                                                {had_drafts ? 5 : 0, 0, had_drafts ? c : floats{}, {}}),
+                   plan);
     return n;
-  };
-  p.draft = true;
-  BOOST_TEST(rounds_until(false, bad, 1000) == draft_switch::patience);
-  BOOST_TEST(rounds_until(true, bad, 1000) == draft_switch::first_pause);
-  BOOST_TEST(rounds_until(false, bad, 1000) == draft_switch::patience);
-  BOOST_TEST(rounds_until(true, bad, 1000) == 2 * draft_switch::first_pause); // ever longer
-  // Rounds whose drafts have no numbers yet say nothing either way.
-  planner.plan(1, std::vector<draft_candidate>(1, {5, 0, {}, {}}), p);
-  BOOST_TEST(rounds_until(false, bad, 1000) == draft_switch::patience);
-  BOOST_TEST(rounds_until(true, bad, 1000) == 4 * draft_switch::first_pause);
-  draft_planner cheap({.nextn = 5}, step_cost({{64, 1.0}}));
-  for (int n = 0; n < 100; ++n) {
-    cheap.plan(1, std::vector<draft_candidate>(1, {5, 0, good, {}}), p);
-    BOOST_REQUIRE(p.draft);
   }
+};
+
+BOOST_AUTO_TEST_CASE(drafting_stops_where_nothing_is_worth_verifying_and_is_tried_for_a_share_of_the_time) {
+  const floats bad(5, .01f), good(5, .95f);
+  // A row 1 ms, four more 1 ms together; drafting 1 ms: a block of .95 gives 5.5 tokens in 3.25 ms.
+  const std::vector<timed_size> curve{{1, 1.0}, {6, 2.25}, {64, 64.0}};
+  draft_planner planner({.nextn = 5}, step_cost(curve, {.first = 1}));
+  rounds r(planner);
+  BOOST_TEST(r.until(false, bad, 1000) <= 8); // a first block, and a look every four plans
+  // A try of 8 blocks takes 8 ms: half a percent of 1600 plain steps.
+  BOOST_TEST(std::abs(r.until(true, bad, 10000) - 1600) <= 2);
+  BOOST_TEST(std::abs(r.until(false, bad, 1000) - draft_switch::try_blocks) <= 4);
+  BOOST_TEST(std::abs(r.until(true, bad, 10000) - 1600) <= 8);
+  r.until(false, good, 100); // the try's blocks were better: it goes on
+  BOOST_TEST(r.plan.draft);
+  r.until(false, bad, 100);
+  BOOST_TEST(!r.plan.draft);
 }
 
-BOOST_AUTO_TEST_CASE(a_draft_round_that_costs_more_than_it_brings_is_not_worth_it) {
-  // Verifying pays (1.5 tokens in 1.1 ms), but not with 1 ms of drafting on top.
-  step_cost cost({{1, 1.0}, {2, 1.1}});
-  for (int i = 0; i < 9; ++i) {
-    cost.observe({.rows = 1, .sequences = 1, .forward_ms = 1.0, .sampler_ms = 1.2, .drafted = true});
-    cost.observe({.rows = 1, .sequences = 1, .forward_ms = 1.0, .sampler_ms = .2, .drafted = false});
-  }
-  BOOST_TEST(cost.drafting_ms(1) == 1.0, boost::test_tools::tolerance(1e-12));
-  draft_planner planner({.nextn = 1}, cost);
-  const floats half{.5f};
+BOOST_AUTO_TEST_CASE(the_load_decides_before_any_draft_is_made) {
+  // Drafting takes 2 ms for each sequence. Alone a sequence gains with any usable draft; of eight each row costs a ms.
+  const step_cost cost({{1, 10.0}, {8, 10.5}, {64, 66.5}}, {.first = 2, .further = 2});
+  draft_planner planner({.nextn = 5}, cost);
+  const floats fair(5, .7f);
   draft_plan p;
-  for (int n = 1; n <= draft_switch::patience; ++n) {
-    planner.plan(1, std::vector<draft_candidate>(1, {1, 0, half, half}), p);
-    BOOST_REQUIRE(p.total_rows == 2);
-    BOOST_REQUIRE(p.draft == (n < draft_switch::patience));
-  }
-}
-
-BOOST_AUTO_TEST_CASE(what_drafting_takes_is_known_before_any_real_step) {
-  // 1 row 1 ms, each further one .1: two drafts of confidence .9 give 2.71 tokens in 1.2 ms. Drafting adds 2 ms for one
-  // sequence and 10 for each further.
-  const step_cost cost({{1, 1.0}, {2, 1.1}, {3, 1.2}, {6, 1.5}, {12, 2.1}}, {.first = 2, .further = 10});
-  BOOST_TEST(cost.sampler_ms(1) == 2.0);
-  BOOST_TEST(cost.drafting_ms(3) == 22.0);
-  std::vector<timed_size> times;
-  cost.times(2, 0, times);
-  BOOST_TEST(times[0].ms == 13.0, boost::test_tools::tolerance(1e-12));
-  const floats good(2, .9f);
-  draft_plan alone;
-  draft_planner dear({.nextn = 2}, cost);
-  for (int n = 0; n < draft_switch::patience; ++n)
-    dear.plan(1, std::vector<draft_candidate>(1, {2, 0, good, good}), alone);
-  BOOST_TEST(!alone.draft); // 2.71 tokens in 3.2 ms, plain one in 1 ms
-  draft_planner planner({.nextn = 2}, step_cost({{1, 1.0}, {3, 1.2}, {12, 2.1}}, {.first = .5, .further = 10}));
-  draft_plan p;
-  for (int n = 0; n < draft_switch::patience; ++n)
-    planner.plan(1, std::vector<draft_candidate>(4, {2, 0, good, good}), p);
-  BOOST_TEST(!p.draft); // four sequences draft for 30 ms
-  planner.plan(1, std::vector<draft_candidate>(3, {0, 0, {}, {}}), p);
+  planner.plan(1, std::vector<draft_candidate>(8, {0, 0, {}, {}}), p);
   BOOST_TEST(!p.draft);
-  planner.plan(1, std::vector<draft_candidate>(2, {0, 0, {}, {}}), p); // half of them are left: another try
+  BOOST_TEST(!planner.drafts_behind_prompt(8, 0));
+  planner.plan(2, std::vector<draft_candidate>(1, {0, 0, {}, {}}), p);
   BOOST_TEST(p.draft);
-  for (int n = 0; n < 20; ++n)
-    planner.plan(1, std::vector<draft_candidate>(1, {2, 0, good, good}), p);
-  BOOST_TEST(p.draft); // one alone gets 2.71 tokens in 1.7 ms
+  BOOST_TEST(planner.drafts_behind_prompt(1, 0));
+  for (int n = 0; n < 40; ++n)
+    planner.plan(3, std::vector<draft_candidate>(1, {5, 0, fair, fair}), p);
+  BOOST_TEST(p.draft);
+  planner.plan(4, std::vector<draft_candidate>(8, {5, 0, fair, fair}), p); // at once, not after losing some steps
+  BOOST_TEST(!p.draft);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_pay_is_not_tried) {
+  // Every row costs as much as the first one: even drafts that are all right only add the time of drafting.
+  draft_planner planner({.nextn = 5}, step_cost({{1, 1.0}, {64, 64.0}}, {.first = .1}));
+  draft_plan p;
+  for (int n = 0; n < 5000; ++n) {
+    planner.plan(1, std::vector<draft_candidate>(1, {0, 0, {}, {}}), p);
+    BOOST_REQUIRE(!p.draft);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_times_steps_of_several_sizes_teach_them) {
+  std::vector<std::int32_t> sizes(64);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  draft_planner planner({.nextn = 5}, step_cost::untimed(sizes));
+  const floats fair(5, .5f);
+  draft_plan p;
+  std::map<std::int64_t, int> seen;
+  for (int n = 0; n < step_cost::first_steps; ++n) {
+    BOOST_REQUIRE(!planner.cost().known());
+    planner.advise({static_cast<std::uint64_t>(n), 4, 24}); // a group that knows nothing either
+    planner.plan(static_cast<std::uint64_t>(n), std::vector<draft_candidate>(4, {5, 0, fair, fair}), p);
+    BOOST_REQUIRE(p.draft);
+    ++seen[p.total_rows];
+    planner.observe({.rows = static_cast<std::int32_t>(p.total_rows),
+                     .sequences = 4,
+                     .forward_ms = 3.0 + .5 * static_cast<double>(p.total_rows),
+                     .sampler_ms = 1.25});
+  }
+  BOOST_TEST((seen == std::map<std::int64_t, int>{{4, 8}, {14, 8}, {24, 8}}));
+  BOOST_REQUIRE(planner.cost().known());
+  std::vector<timed_size> times;
+  planner.cost().times(4, 0, times);
+  for (const timed_size& t : times)
+    BOOST_TEST(t.ms == 3 + .5 * t.rows + 1.25, boost::test_tools::tolerance(1e-9));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

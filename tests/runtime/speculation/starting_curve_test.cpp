@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(two_sizes_are_enough_and_more_are_timed_while_there_is_time
   const cost_key key = key_of(64);
   machine slow;
   starting_curve c = make_starting_curve("", key, slow.timer(), 1);
-  BOOST_TEST((slow.runs == std::map<std::int32_t, int>{{1, 4}, {16, 4}}));
+  BOOST_TEST((slow.runs == std::map<std::int32_t, int>{{1, 3}, {16, 3}}));
   BOOST_REQUIRE(c.curve.size() == 64u);
   BOOST_TEST(c.curve.front().ms == slow.truth(1), boost::test_tools::tolerance(1e-12));
   BOOST_TEST(c.curve[15].ms == slow.truth(16), boost::test_tools::tolerance(1e-12));
