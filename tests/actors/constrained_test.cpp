@@ -260,11 +260,11 @@ std::optional<std::size_t> begin_of_constrained(const std::vector<std::int32_t>&
   return std::nullopt;
 }
 
-// Every third prompt nearly fills one or two blocks, of which the first is the same.
+// Every third prompt nearly fills one or three blocks, of which the first is the same.
 std::vector<asked> with_long_prompts(std::vector<asked> all) {
   for (std::size_t i = 0; i < all.size(); i += 3) {
     std::vector<std::int32_t> ids;
-    for (int k = 0; k < (i % 2 == 0 ? 121 : 250); ++k)
+    for (int k = 0; k < (i % 2 == 0 ? 121 : 377); ++k)
       ids.push_back(3 + (37 * k + k * k + (k > 128 ? static_cast<int>(i) : 0)) % 8000);
     all[i].request.prompt.reset();
     all[i].request.prompt_ids = ids;

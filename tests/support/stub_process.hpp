@@ -95,8 +95,9 @@ struct stub_process : by_hand {
     setup.routed_experts = 4;
     setup.front.vocabulary = test_vocabulary();
     setup.front.eos_ids = {test_vocabulary()->eos_id()};
-    setup.grammars.vocabulary = std::make_shared<lazy_vocabulary>(
-        [] { return token_vocabulary::of(*test_vocabulary(), test_vocabulary()->vocab_size()); });
+    if (!setup.grammars.vocabulary)
+      setup.grammars.vocabulary = std::make_shared<lazy_vocabulary>(
+          [] { return token_vocabulary::of(*test_vocabulary(), test_vocabulary()->vocab_size()); });
     setup.front.random_bits = [] { return 0x123456789abcdef0ull; };
     for (std::size_t i = 0; i < count; ++i) {
       engines.push_back(std::make_shared<stub_step_engine>(limits.kv_blocks, test_vocabulary()->vocab_size()));
