@@ -1,4 +1,5 @@
 #include "bench/grammar_bench.hpp"
+#include "kernels/reference/sample.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include <algorithm>
@@ -6,7 +7,9 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
+#include <random>
 #include <sstream>
 
 namespace troupe {
@@ -70,6 +73,14 @@ json quantiles(std::vector<double> values) {
 struct measurements {
   std::vector<double> compile_us, cold_us, warm_us, window_us, kilobytes;
   std::size_t constraints = 0, refused = 0;
+
+  void add(const measurements& m) {
+    for (const auto list : {&measurements::compile_us, &measurements::cold_us, &measurements::warm_us,
+                            &measurements::window_us, &measurements::kilobytes})
+      (this->*list).insert((this->*list).end(), (m.*list).begin(), (m.*list).end());
+    constraints += m.constraints;
+    refused += m.refused;
+  }
 };
 
 // One walk along the accepted texts, with a mask before every token and at the end.
@@ -137,6 +148,52 @@ json line_of(const bench_settings& settings, const std::string& test_case) {
   return line;
 }
 
+// What a mask costs a row of logits on the host, one thread: the sampler with a random half-dense mask and without,
+// beside one pass that reads, masks and writes the row. Medians over rows.
+void bench_apply(const bench_settings& settings, std::int32_t ids) {
+  const auto vocab = static_cast<std::size_t>(ids);
+  const int rows = settings.smoke ? 4 : 64;
+  std::mt19937 random(1);
+  std::vector<float> logits(vocab);
+  for (float& x : logits)
+    x = static_cast<float>(random() % 65'536) / 4096;
+  std::vector<std::uint32_t> mask((vocab + 31) / 32);
+  sample_scratch scratch(vocab);
+  std::vector<double> with, without, rewritten;
+  std::int64_t drawn = 0;
+  const auto timed = [](std::vector<double>& times, auto&& what) {
+    const double start = thread_seconds();
+    what();
+    times.push_back(1e6 * (thread_seconds() - start));
+  };
+  for (int r = 0; r < rows; ++r) {
+    for (std::uint32_t& w : mask)
+      w = random();
+    sample_args args;
+    args.logits = logits;
+    args.temperature = 0;
+    args.logprob = false;
+    timed(without, [&] { drawn += sample_row(args, scratch).token; });
+    args.mask = mask;
+    timed(with, [&] { drawn += sample_row(args, scratch).token; });
+    std::vector<float> row = logits;
+    timed(rewritten, [&] {
+      for (std::size_t w = 0; w < mask.size(); ++w)
+        for (std::size_t i = 32 * w; i < std::min(vocab, 32 * w + 32); ++i)
+          row[i] = (mask[w] >> (i % 32) & 1u) != 0 ? row[i] : -std::numeric_limits<float>::infinity();
+    });
+    drawn += row[random() % vocab] > 0;
+  }
+  json line = line_of(settings, "apply");
+  line.update({{"rows", rows},
+               {"vocab", vocab},
+               {"sample_masked_us", quantiles(with)["p50"]},
+               {"sample_unmasked_us", quantiles(without)["p50"]},
+               {"read_modify_write_us", quantiles(rewritten)["p50"]},
+               {"check", drawn}});
+  settings.emit(line);
+}
+
 } // namespace
 
 void bench_grammar(const bench_settings& settings) {
@@ -153,6 +210,12 @@ void bench_grammar(const bench_settings& settings) {
   std::map<std::string, measurements> by_kind;
   for (const json& constraint_row : read_constraints())
     measure(constraint_row, t, vocabulary, row, by_kind[constraint_row.value("kind", "")]);
+  if (by_kind.size() > 1) {
+    measurements all;
+    for (const auto& [kind, m] : by_kind)
+      all.add(m);
+    by_kind.emplace("all", std::move(all));
+  }
   for (const auto& [kind, m] : by_kind) {
     line = line_of(settings, kind);
     line.update({{"constraints", m.constraints},
@@ -165,6 +228,7 @@ void bench_grammar(const bench_settings& settings) {
                  {"grammar_kb", quantiles(m.kilobytes)}});
     settings.emit(line);
   }
+  bench_apply(settings, vocabulary->size());
 }
 
 } // namespace troupe

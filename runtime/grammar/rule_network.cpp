@@ -67,7 +67,7 @@ private:
     budget_.work();
     net_.edges.push_back(e);
   }
-  void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
+  [[gnu::noinline]] void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
 
   std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa, bool text = false) {
     const auto index = static_cast<std::uint32_t>(net_.rules.size());
@@ -94,23 +94,33 @@ private:
     return index;
   }
 
-  // Whether a word of e can begin with many different bytes. What is behind a part that can be empty does not count.
+  // Whether a word of e can begin with many different bytes. What is behind a part that can be empty does not count,
+  // nor what is called in more than a few steps; every rule is looked into once.
   bool is_wide(grammar_expr e) const {
+    constexpr std::uint32_t most_calls = 8;
     byte_set first;
-    add_first_bytes(e, first, 0);
+    std::vector<std::pair<grammar_expr, std::uint32_t>> open{{e, 0}}; // calls on the way; fewer ones first
+    std::vector<std::uint32_t> called;
+    for (std::size_t i = 0; i < open.size() && first.count() < wide_bytes; ++i) {
+      budget_.work();
+      const auto [at, calls] = open[i];
+      const grammar_builder::node& n = builder_.at(at);
+      if (n.what == kind::bytes) {
+        first |= builder_.set(n);
+      } else if (n.what == kind::sequence) {
+        open.emplace_back(builder_.children(n)[0], calls);
+      } else if (n.what == kind::repeat) {
+        open.emplace_back(grammar_expr{n.first}, calls);
+      } else if (n.what == kind::alternatives) {
+        for (const grammar_expr part : builder_.children(n))
+          open.emplace_back(part, calls);
+      } else if (n.what == kind::call && calls < most_calls && builder_.defined({n.first}) &&
+                 std::find(called.begin(), called.end(), n.first) == called.end()) {
+        called.push_back(n.first);
+        open.emplace_back(builder_.body_of({n.first}), calls + 1);
+      }
+    }
     return first.count() >= wide_bytes;
-  }
-  void add_first_bytes(grammar_expr e, byte_set& to, int depth) const {
-    const grammar_builder::node& n = builder_.at(e);
-    if (n.what == kind::bytes)
-      to |= builder_.set(n);
-    else if (n.what == kind::sequence || n.what == kind::repeat)
-      add_first_bytes(n.what == kind::repeat ? grammar_expr{n.first} : builder_.children(n)[0], to, depth);
-    else if (n.what == kind::alternatives)
-      for (const grammar_expr part : builder_.children(n))
-        add_first_bytes(part, to, depth);
-    else if (n.what == kind::call && depth < 8 && builder_.defined({n.first}))
-      add_first_bytes(builder_.body_of({n.first}), to, depth + 1);
   }
 
   // The deterministic form of what begins with many bytes: only that is worth a table. -1: none.
@@ -132,7 +142,7 @@ private:
     return !is_wide(builder_.body_of(r));
   }
 
-  round round_of(grammar_expr body) {
+  [[gnu::noinline]] round round_of(grammar_expr body) {
     if (const auto found = rounds_.find(body.index); found != rounds_.end())
       return found->second;
     round made{0, -1};
@@ -160,7 +170,8 @@ private:
     }
   }
 
-  // Adds the ways from `from` to `to` that read a word of e.
+  // Adds the ways from `from` to `to` that read a word of e. Recurses as deep as groups are nested: what needs a large
+  // frame stands in functions of its own, which are not inlined.
   void read(grammar_expr e, std::uint32_t from, std::uint32_t to) {
     const grammar_builder::node& n = builder_.at(e);
     switch (n.what) {
@@ -189,29 +200,36 @@ private:
       const grammar_rule r{n.first};
       if (builder_.defined(r) && is_inlined(r))
         return read(builder_.body_of(r), from, to);
-      return add({from, to, rule_of(r), 0, 0, edge_kind::call});
+      return read_call(r, from, to);
     }
-    case kind::graph: {
-      const grammar_graph& g = builder_.graph_of(n);
-      std::vector<std::uint32_t> state(g.states);
-      for (std::uint32_t& s : state)
-        s = add_state();
-      free(from, state[0]);
-      for (const grammar_graph::edge& edge : g.edges)
-        read(edge.reads, state[edge.from], state[edge.to]);
-      for (const std::uint32_t a : g.accepting)
-        free(state[a], to);
-      return;
-    }
+    case kind::graph:
+      return read_graph(builder_.graph_of(n), from, to);
     case kind::tokens:
-      add({from, to, static_cast<std::uint32_t>(net_.token_lists.size()), 0, 0, edge_kind::tokens});
-      net_.token_lists.push_back({builder_.tokens_of(n), n.except});
-      net_.has_token_edges = true;
-      return;
+      return read_tokens(n, from, to);
     }
   }
 
-  void read_bytes(const byte_set& set, std::uint32_t from, std::uint32_t to) {
+  [[gnu::noinline]] void read_call(grammar_rule r, std::uint32_t from, std::uint32_t to) {
+    add({from, to, rule_of(r), 0, 0, edge_kind::call});
+  }
+  [[gnu::noinline]] void read_tokens(const grammar_builder::node& n, std::uint32_t from, std::uint32_t to) {
+    add({from, to, static_cast<std::uint32_t>(net_.token_lists.size()), 0, 0, edge_kind::tokens});
+    net_.token_lists.push_back({builder_.tokens_of(n), n.except});
+    net_.has_token_edges = true;
+  }
+
+  [[gnu::noinline]] void read_graph(const grammar_graph& g, std::uint32_t from, std::uint32_t to) {
+    std::vector<std::uint32_t> state(g.states);
+    for (std::uint32_t& s : state)
+      s = add_state();
+    free(from, state[0]);
+    for (const grammar_graph::edge& edge : g.edges)
+      read(edge.reads, state[edge.from], state[edge.to]);
+    for (const std::uint32_t a : g.accepting)
+      free(state[a], to);
+  }
+
+  [[gnu::noinline]] void read_bytes(const byte_set& set, std::uint32_t from, std::uint32_t to) {
     for (unsigned b = 0; b < 256; ++b) {
       if (!set[b])
         continue;
@@ -222,7 +240,7 @@ private:
     }
   }
 
-  void read_repeat(const grammar_builder::node& n, std::uint32_t from, std::uint32_t to) {
+  [[gnu::noinline]] void read_repeat(const grammar_builder::node& n, std::uint32_t from, std::uint32_t to) {
     const grammar_expr part{n.first};
     if (n.min == 0 && n.max == 1) {
       // over a state of its own: `from` can be the middle of an outer repetition

@@ -24,7 +24,7 @@ void check_damaged(constraint_kind kind, const std::string& file, std::vector<st
   BOOST_REQUIRE(!sources.empty());
   fuzz::damaged_texts texts(std::move(sources), std::move(words),
                             static_cast<std::uint32_t>(number_from("TROUPE_FUZZ_SEED", 3)));
-  const unsigned long inputs = number_from("TROUPE_FUZZ_INPUTS", 3'000);
+  const unsigned long inputs = number_from("TROUPE_FUZZ_INPUTS", 10'000);
   std::size_t followed = 0;
   for (unsigned long i = 0; i < inputs; ++i)
     followed += fuzz::try_constraint(kind, texts.next()) == fuzz::outcome::followed;

@@ -135,6 +135,10 @@ BOOST_AUTO_TEST_CASE(hostile) {
     long_text = "[" + long_text + "]";
   BOOST_TEST(accepts("root ::= \"[\" root? \"]\"", long_text));
   BOOST_TEST(!accepts("root ::= \"[\" root? \"]\"", long_text + "]"));
+  std::string same = "root ::= \"x\"";
+  for (int i = 0; i < 60; ++i)
+    same += " | root \"a\"";
+  BOOST_TEST(accepts(same, "xaa"));
   compile_limits few;
   few.states_total = 1000;
   BOOST_TEST(refusal("root ::= \"" + std::string(2000, 'x') + "\"", few).starts_with("so_too_complex"));
