@@ -168,7 +168,7 @@ void bench_apply(const bench_settings& settings, std::int32_t ids) {
   };
   for (int r = 0; r < rows; ++r) {
     for (std::uint32_t& w : mask)
-      w = random();
+      w = static_cast<std::uint32_t>(random());
     sample_args args;
     args.logits = logits;
     args.temperature = 0;
