@@ -22,8 +22,9 @@ template <class F> double rate(int threads, double seconds, F&& work) {
       while (!go.load())
         std::this_thread::yield();
       std::int64_t mine = 0;
-      for (; !stop.load(std::memory_order_relaxed); ++mine)
-        work(t);
+      do // once at least, however late the thread comes to run
+        work(t), ++mine;
+      while (!stop.load(std::memory_order_relaxed));
       done += mine;
     });
   const stopwatch watch;
