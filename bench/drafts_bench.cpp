@@ -99,10 +99,15 @@ std::array<double, 3> quartiles(std::vector<double> v) {
 void bench_drafts(const bench_settings& settings) {
   std::vector<contestant> all = contestants(settings.engine);
   const std::vector<int> streams = settings.smoke ? std::vector{2} : std::vector{1, 2, 4, 8, 16, 32, most_streams};
-  const int rounds = settings.smoke ? 1 : 13;
   for (const int n : streams) {
     // The adaptive engine has decided by its first run; it is one for all, as in service.
-    const int tokens = settings.smoke ? 8 : n <= 2 ? 192 : n <= 8 ? 128 : 96;
+    const int tokens = settings.smoke ? 8
+                       : n <= 2       ? 192
+                       : n <= 8       ? 96
+                                      : 48,
+              rounds = settings.smoke ? 1
+                       : n <= 8       ? 13
+                                      : 9;
     for (contestant& c : all) {
       c.speeds.clear();
       speed(*c.engine, n, std::min(tokens, 32));
