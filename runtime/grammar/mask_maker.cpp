@@ -82,8 +82,10 @@ void mask_maker::fill(frontier f, std::uint32_t* row) {
 void mask_maker::keep(frontier f, const std::uint32_t* base, const std::uint32_t* row) {
   const std::size_t words = vocabulary_->words();
   std::size_t count = 0;
-  for (std::size_t w = 0; w < words; ++w)
-    count += static_cast<std::size_t>(std::popcount(row[w] & ~(base != nullptr ? base[w] : 0)));
+  for (std::size_t w = 0; w < words && count <= listed_ids; ++w)
+    if (const std::uint32_t more =
+            row[w] & ~(base != nullptr ? base[w] : 0)) // a call each where the CPU may lack popcnt
+      count += static_cast<std::size_t>(std::popcount(more));
   if (count > listed_ids) {
     auto* copy = static_cast<std::uint32_t*>(store_.allocate(words * 4));
     std::memcpy(copy, row, words * 4);
