@@ -1,17 +1,11 @@
 #include "actors/grammar_compiler.hpp"
-#include <ctime>
+#include "actors/processor_time.hpp"
 
 namespace troupe {
 
 namespace {
 
 using self_ptr = grammar_compiler_actor::stateful_pointer<grammar_compiler_state>;
-
-double thread_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 std::string shown_seconds(double s) {
   std::string text = std::to_string(s);

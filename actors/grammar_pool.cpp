@@ -123,7 +123,7 @@ void compiler_ended(self_ptr self, const caf::actor_addr& who) {
     else
       st.queue.push_front(number);
   }
-  tell(self, self, grammar_tick{}); // not here, where those who end are heard of, another is watched
+  start_jobs(self);
 }
 
 state::compiler* free_compiler(self_ptr self) {

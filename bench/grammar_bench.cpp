@@ -1,10 +1,10 @@
 #include "bench/grammar_bench.hpp"
+#include "actors/processor_time.hpp"
 #include "kernels/reference/sample.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -24,12 +24,6 @@ constexpr const char* built_in = R"rows({"kind":"regex","source":"[a-z]{1,400}",
 {"kind":"ebnf","source":"root ::= value\nvalue ::= object | array | string | number\nobject ::= \"{\" (pair (\",\" pair)*)? \"}\"\npair ::= string \":\" value\narray ::= \"[\" (value (\",\" value)*)? \"]\"\nstring ::= \"\\\"\" [^\"\\\\\\x00-\\x1f]* \"\\\"\"\nnumber ::= \"-\"? [0-9]+","cases":[{"text":"{\"name\":\"a longer text in here\",\"list\":[1,22,-333,[\"x\"]]}"}]}
 {"kind":"json_schema","source":"{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":40},\"age\":{\"type\":\"integer\",\"minimum\":0},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\"]}}},\"required\":[\"name\"]}","cases":[{"text":"{\"name\": \"Ada Lovelace\", \"age\": 36, \"tags\": [\"red\", \"green\"]}"}]}
 )rows";
-
-double thread_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 std::vector<json> read_constraints() {
   std::vector<json> rows;

@@ -1,11 +1,11 @@
 // troupe grammar check: JSON lines of constraints and texts to verdicts, with the times of compiling and of masks.
+#include "actors/processor_time.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/json_lines.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include <algorithm>
-#include <ctime>
 
 namespace troupe {
 
@@ -14,12 +14,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr double compile_seconds = 2; // of processor time, as in requests
-
-double thread_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 class grammar_checker {
 public:

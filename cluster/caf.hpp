@@ -1,11 +1,13 @@
 // The only header that includes CAF: one spelling for CAF 0.17 and CAF 1.x.
 #pragma once
+#include <algorithm>
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 #include <cereal/cereal.hpp>
 #include <chrono>
 #include <concepts>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -105,21 +107,23 @@ template <class Self, class... Ts> void tell_later(Self* self, std::chrono::mill
   self->mail(std::forward<Ts>(xs)...).delay(delay).send(self);
 #endif
 }
-// One callback per watched actor; on 0.17 the actor's single down handler is filled once and looks the callback up.
+// One callback per watched actor; on 0.17 the actor's single down handler is filled once and looks the callback up. A
+// callback may watch and unwatch others.
 #if TROUPE_CAF_OLD
 struct watch_list {
-  std::vector<std::pair<caf::actor_addr, std::function<void(const caf::error&)>>> entries;
+  using callback = std::function<void(const caf::error&)>;
+  std::vector<std::pair<caf::actor_addr, callback>> entries;
+  bool handled = false; // the handler is there
 };
 template <class Self, class Handle, class F> void watch(Self* self, watch_list& list, const Handle& h, F f) {
-  if (list.entries.empty())
+  if (!std::exchange(list.handled, true)) // never again: it may be running
     self->set_down_handler([&list](caf::down_msg& d) {
-      auto calls = std::move(list.entries);
-      list.entries.clear();
-      for (auto& e : calls)
-        if (e.first == d.source)
-          e.second(d.reason);
-        else
-          list.entries.push_back(std::move(e));
+      const auto others = [&](const auto& e) { return e.first != d.source; };
+      const auto ended = std::stable_partition(list.entries.begin(), list.entries.end(), others);
+      const decltype(list.entries) calls(std::make_move_iterator(ended), std::make_move_iterator(list.entries.end()));
+      list.entries.erase(ended, list.entries.end());
+      for (const auto& [who, call] : calls)
+        call(d.reason);
     });
   list.entries.emplace_back(h.address(), std::move(f));
   self->monitor(h);

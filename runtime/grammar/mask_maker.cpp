@@ -172,30 +172,14 @@ std::size_t mask_maker::fill_text(frontier f, frontier place, const std::uint32_
   return work;
 }
 
-// As walk(), in another trie and without short cuts; nodes deeper than `most_depth` are left out.
+// Nodes deeper than `most_depth` are left out.
 std::size_t mask_maker::walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
                                    std::uint32_t most_depth, std::uint32_t* row) {
-  if (node == end)
+  if (node == end || trie.depth(node) > most_depth)
     return 0;
-  std::array<const frontier*, most_token_bytes + 1> next;
-  next[trie.depth(node) - 1] = store_.expand(from).next;
-  const auto& class_of = store_.network().class_of;
-  std::size_t work = 0;
-  while (node < end) {
-    ++work;
-    const std::uint32_t depth = trie.depth(node);
-    const frontier to = next[depth - 1][class_of[trie.byte(node)]];
-    if (to == dead_frontier || depth > most_depth) {
-      node = trie.end(node);
-      continue;
-    }
-    for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
-      set_bit(row, trie.ids()[i]);
-    if (trie.end(node) > node + 1)
-      next[depth] = store_.expand(to).next;
-    ++node;
-  }
-  return work;
+  return walk_trie(trie, from, node, end, row, [&](std::uint32_t at, frontier) {
+    return trie.depth(at) == most_depth ? std::optional<std::size_t>(0) : std::nullopt;
+  });
 }
 
 std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
@@ -247,11 +231,11 @@ std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier
 
 // Whether every word of the code leads from f back to f.
 bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
-  std::vector<std::pair<std::uint32_t, frontier>> todo{{0, f}}, seen;
+  std::vector<std::pair<std::uint32_t, frontier>> pending{{0, f}}, seen;
   const rule_network& net = store_.network();
-  while (!todo.empty()) {
-    const auto at = todo.back();
-    todo.pop_back();
+  while (!pending.empty()) {
+    const auto at = pending.back();
+    pending.pop_back();
     if (std::find(seen.begin(), seen.end(), at) != seen.end())
       continue;
     seen.push_back(at);
@@ -265,7 +249,7 @@ bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
         if (round.states[e.target].accepting ? to != f : to == dead_frontier)
           return false;
         if (!round.states[e.target].accepting)
-          todo.emplace_back(e.target, to);
+          pending.emplace_back(e.target, to);
       }
   }
   return true;
@@ -323,11 +307,13 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
 }
 
 // Sets the bits of the tokens that end in nodes [node, end), a whole subtree or all; `from` is where the parent is.
-std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row) {
-  const token_trie& trie = vocabulary_->trie();
-  std::array<const frontier*, most_token_bytes + 1> next;
+// below(node, there) sees every node that is reached and may do what lies below it by itself: then it gives its work.
+template <class Below>
+std::size_t mask_maker::walk_trie(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
+                                  std::uint32_t* row, const Below& below) {
   if (node == end)
     return 0;
+  std::array<const frontier*, most_token_bytes + 1> next;
   next[trie.depth(node) - 1] = store_.expand(from).next;
   const auto& class_of = store_.network().class_of;
   std::size_t work = 0;
@@ -341,21 +327,34 @@ std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t en
     }
     for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
       set_bit(row, trie.ids()[i]);
-    if (trie.end(node) - node > large_subtree) // the tokens that begin with a blank, above all
-      if (const auto loop = loop_at(to)) {
-        const loop_table& below = table_below(loop->table, node);
-        const std::uint32_t* inside = below.inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
-        for (std::size_t w = 0; w < vocabulary_->words(); ++w)
-          row[w] |= inside[w];
-        work += add_loop(*loop, below, to, row);
-        node = trie.end(node);
-        continue;
-      }
+    if (const std::optional<std::size_t> done = below(node, to)) {
+      work += *done;
+      node = trie.end(node);
+      continue;
+    }
     if (trie.end(node) > node + 1)
       next[depth] = store_.expand(to).next;
     ++node;
   }
   return work;
+}
+
+// In the trie of all tokens. Below the large subtrees, those of the tokens that begin with a blank above all, loops are
+// looked up.
+std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row) {
+  const token_trie& trie = vocabulary_->trie();
+  return walk_trie(trie, from, node, end, row, [&](std::uint32_t at, frontier to) -> std::optional<std::size_t> {
+    if (trie.end(at) - at <= large_subtree)
+      return std::nullopt;
+    const auto loop = loop_at(to);
+    if (!loop)
+      return std::nullopt;
+    const loop_table& table = table_below(loop->table, at);
+    const std::uint32_t* inside = table.inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+    for (std::size_t w = 0; w < vocabulary_->words(); ++w)
+      row[w] |= inside[w];
+    return add_loop(*loop, table, to, row);
+  });
 }
 
 // `row` holds the mask of `base`; makes it that of f by visiting what the two do not read alike.

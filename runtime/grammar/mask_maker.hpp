@@ -56,6 +56,9 @@ private:
   frontier usual_target(frontier f);
 
   std::size_t add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row);
+  template <class Below>
+  std::size_t walk_trie(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
+                        std::uint32_t* row, const Below& below);
   std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row);
   std::size_t walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
                          std::uint32_t most_depth, std::uint32_t* row);

@@ -260,34 +260,43 @@ void scheduler_core::want_decode() {
   }
 }
 
-// The step before is still out, so the drafts of the step being wanted were split by the confidences of the round
-// before the last. The device knows those of the last round, and can share the same number of drafts out by them
-// (speculation.md §6.2). That takes two sequences whose newest tokens are in flight, and a choice.
+namespace {
+
+// The step before is still out, so the drafts of the step being made were split by the confidences of the round before
+// the last. The device knows those of the last round, and can share the same number of drafts out by them
+// (speculation.md §6.2). That takes two sequences whose newest tokens are in flight, each with a whole block, and a
+// choice.
+struct sharing_count {
+  std::int32_t sequences = 0, drafts = 0;
+  bool whole = true;
+  void add(bool whole_block, std::int32_t planned) {
+    ++sequences;
+    drafts += planned;
+    whole = whole && whole_block;
+  }
+  bool pays(std::int32_t nextn) const { return whole && sequences > 1 && drafts > 0 && drafts < sequences * nextn; }
+};
+
+} // namespace
+
+// Of the rows that are wanted.
 bool scheduler_core::wants_sharing() const {
-  if (!limits_.varlen || limits_.nextn == 0)
-    return false;
-  std::int32_t sharing = 0, drafts = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i)
-    if (const sequence& s = *candidates_[i]; s.slack > 0) {
-      if (drafts_at_hand(s) < limits_.nextn)
-        return false;
-      ++sharing;
-      drafts += draft_plan_.lengths[i];
-    }
-  return sharing > 1 && drafts > 0 && drafts < sharing * limits_.nextn;
+  sharing_count count;
+  if (limits_.varlen && limits_.nextn > 0)
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (const sequence& s = *candidates_[i]; s.slack > 0)
+        count.add(drafts_at_hand(s) == limits_.nextn, draft_plan_.lengths[i]);
+  return count.pays(limits_.nextn);
 }
 
-// The same of the rows that there are blocks for. All sequences in flight take part, each with a whole block.
+// Of the rows that there are blocks for.
 bool scheduler_core::can_share() const {
-  std::int32_t sharing = 0, drafts = 0;
-  for (const demand& d : turn_.rows)
-    if (const sequence& s = *d.s; current(d) && s.slack > 0) {
-      if (drafts_at_hand(s) < limits_.nextn || covered(s) < 1 + limits_.nextn)
-        return false;
-      ++sharing;
-      drafts += d.drafts;
-    }
-  return limits_.varlen && sharing > 1 && drafts > 0 && drafts < sharing * limits_.nextn;
+  sharing_count count;
+  if (limits_.varlen && limits_.nextn > 0 && turn_.kind == step_kind::decode)
+    for (const demand& d : turn_.rows)
+      if (const sequence& s = *d.s; current(d) && s.slack > 0)
+        count.add(drafts_at_hand(s) == limits_.nextn && covered(s) > limits_.nextn, d.drafts);
+  return count.pays(limits_.nextn);
 }
 
 // Drafts that its next row could verify: of the newest block, not beyond its reach, and so few that a snapshot that is
@@ -494,7 +503,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     take_growth(got);
     take_admissions(got, out, ev);
   }
-  out.share_drafts = share_now_ = turn_.kind == step_kind::decode && limits_.nextn > 0 && can_share();
+  out.share_drafts = share_now_ = can_share();
   draft_now_ = turn_.kind == step_kind::decode ? limits_.nextn > 0 && draft_plan_.draft : drafts_behind_prompts();
   for (const demand& d : turn_.rows) {
     if (!current(d))
