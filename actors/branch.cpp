@@ -130,6 +130,14 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
   return u;
 }
 
+bool branch::begin_next_attempt() {
+  if (!ledger_.next_attempt())
+    return false;
+  result_.prompt_logprobs.clear();
+  result_.logits.clear();
+  return true;
+}
+
 void branch::close(finish_reason why, double now_ms, update& u) {
   ended_ = true;
   u.ended = true;

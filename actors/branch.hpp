@@ -8,6 +8,7 @@
 #include "runtime/scheduler/finish.hpp"
 #include "runtime/tokenizer/streaming.hpp"
 #include <memory>
+#include <span>
 #include <string>
 
 namespace troupe {
@@ -35,10 +36,14 @@ public:
   update take(const tokens& t, double now_ms);
   // The end from this side: abort, whose cause is the failure's code, or an error that the engine could not report.
   update end(finish_reason why, const error& failure, double now_ms);
+  // Another engine will compute it from the prompt on: false if all attempts are used. What came is kept, but for what
+  // belongs to the prompt, which comes again.
+  bool begin_next_attempt();
 
   bool ended() const { return ended_; }
   std::int64_t next_position() const { return ledger_.next_position(); }
   std::uint32_t attempt() const { return ledger_.attempt(); }
+  std::span<const std::int32_t> emitted() const { return ledger_.tokens(); }
   const generation_result& result() const { return result_; }
   // For the metrics, once the branch has ended; without rank and max_tokens.
   branch_record record() const;

@@ -8,10 +8,13 @@ namespace {
 
 using self_ptr = gateway_actor::stateful_pointer<gateway_state>;
 
+constexpr std::size_t most_homeless = 4096; // requests (cluster.md §3.11)
+
 // Hashes of the prompt's whole blocks, as far as a hit may go: where the prompt goes decides what can be found there.
-std::vector<std::uint64_t> chain_of(const gateway_setup& s, const request_record& r) {
+std::vector<std::uint64_t> chain_of(const gateway_state& st, const request_record& r) {
+  const gateway_setup& s = st.setup;
   std::vector<std::uint64_t> chain;
-  if (s.schedulers.size() < 2 || !s.limits.prefix_cache || r.params.prompt_logprobs || !r.logit_rows.empty())
+  if (st.engines.size() < 2 || !s.limits.prefix_cache || r.params.prompt_logprobs || !r.logit_rows.empty())
     return chain;
   const std::span<const std::int32_t> ids(r.prompt);
   const auto cap =
@@ -50,6 +53,75 @@ void lose_engine(gateway_state& st, const rank_lost& l) {
   st.router.forget(l.rank);
 }
 
+// Its requests hear of it here: from an engine that hangs nothing else would come.
+void move_from(self_ptr self, const rank_lost& l) {
+  auto& st = state_of(self);
+  lose_engine(st, l);
+  if (st.setup.replays)
+    for (auto& [number, e] : st.live)
+      if (e.rank == l.rank)
+        tell(self, e.session, l);
+}
+
+void book(gateway_state& st, gateway_state::entry& e, std::size_t rank) {
+  e.rank = rank;
+  st.loads[rank].outstanding_tokens += e.cost;
+}
+
+void book_off(gateway_state& st, gateway_state::entry& e) {
+  if (e.rank != no_engine)
+    st.loads[std::exchange(e.rank, no_engine)].outstanding_tokens -= e.cost;
+}
+
+// A live request that has no engine gets one, or waits for the next that joins.
+void place(self_ptr self, std::uint64_t number) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(number);
+  if (at == st.live.end())
+    return;
+  gateway_state::entry& e = at->second;
+  const std::size_t rank = st.router.choose_engine(st.loads, e.cost, chain_of(st, *e.request));
+  if (rank == no_engine) {
+    st.homeless.push_back(number);
+    return;
+  }
+  book(st, e, rank);
+  tell(self, e.session, placed{static_cast<std::uint32_t>(rank), st.engines[rank].scheduler});
+}
+
+void find_another(self_ptr self, const place_wanted& p) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(p.req.number);
+  if (at == st.live.end())
+    return;
+  book_off(st, at->second);
+  if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler)
+    lose_engine(st, {p.rank, p.why});
+  place(self, p.req.number);
+}
+
+void take_engine(self_ptr self, const engine_info& joined) {
+  auto& st = state_of(self);
+  if (st.engines.empty()) {
+    st.setup.limits = joined.limits;
+    st.setup.kv.numerics_id = joined.numerics_id;
+    st.setup.kv.model_id = joined.model_id;
+  }
+  if (st.engines.size() <= joined.rank) {
+    st.engines.resize(joined.rank + 1, {.scheduler = {}, .lost = "it has not started"});
+    st.loads.resize(joined.rank + 1, {false, 0, 0, 0});
+  }
+  gateway_state::engine& e = st.engines[joined.rank];
+  e.scheduler = joined.scheduler;
+  e.lost.reset();
+  e.asked = false;
+  engine_load& l = st.loads[joined.rank];
+  l.accepting = true;
+  l.free_blocks = l.blocks = joined.limits.kv_blocks - 1;
+  for (const std::uint64_t number : std::exchange(st.homeless, {}))
+    place(self, number);
+}
+
 branch_record unserved_record(const request_record& r, std::uint32_t rank, finish_reason why, const error& failure) {
   branch_record b;
   b.rank = rank;
@@ -66,9 +138,10 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
-  st.loads[at->second.rank].outstanding_tokens -= at->second.cost;
+  book_off(st, at->second);
   for (const branch_record& b : d.branches)
-    st.engines[b.rank].metrics.take(b);
+    if (b.rank < st.engines.size())
+      st.engines[b.rank].metrics.take(b);
   st.live.erase(at);
   ++st.served;
   if (st.stopping && st.live.empty())
@@ -82,11 +155,13 @@ void session_ended(self_ptr self, const std::shared_ptr<const request_record>& r
   const auto at = st.live.find(r->req.number);
   if (at == st.live.end())
     return;
-  for (const std::uint64_t sequence : at->second.sequences)
-    tell_from_outside(st.engines[at->second.rank].scheduler, cancel{{}, r->req, 1, sequence, "session lost"});
+  const std::size_t rank = at->second.rank;
+  if (rank != no_engine)
+    for (const std::uint64_t sequence : at->second.sequences)
+      tell_from_outside(st.engines[rank].scheduler, cancel{{}, r->req, 1, sequence, "session lost"});
   const error failure{"internal", "the session ended early: " + why};
   const branch_record lost =
-      unserved_record(*r, static_cast<std::uint32_t>(at->second.rank), finish_reason::error, failure);
+      unserved_record(*r, rank == no_engine ? 0 : static_cast<std::uint32_t>(rank), finish_reason::error, failure);
   end_unserved(*r, seed, finish_reason::error, failure);
   close(self, done{r->req, std::vector(at->second.sequences.size(), lost)});
 }
@@ -105,37 +180,43 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (st.stopping || st.draining)
     return refuse(st, *r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
                   {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
-  if (r->params.so_args && !st.setup.grammars)
-    return refuse(st, *r, seed, finish_reason::error, no_grammar_pool());
   const std::int64_t cost =
       static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
-  const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st.setup, *r));
-  if (rank == no_engine)
+  const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st, *r));
+  if (rank == no_engine && !st.setup.replays)
     return refuse(st, *r, seed, finish_reason::error,
                   {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
+  if (rank == no_engine && st.homeless.size() >= most_homeless)
+    return refuse(st, *r, seed, finish_reason::error,
+                  {"overloaded", std::to_string(most_homeless) + " requests wait for an engine already; try again later"});
   session_setup s;
   s.request = r;
   s.vocabulary = st.setup.vocabulary;
   s.eos_ids = st.setup.eos_ids;
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
-  s.grammars = st.setup.grammars;
-  s.scheduler = st.engines[rank].scheduler;
-  s.rank = static_cast<std::uint32_t>(rank);
+  s.replays = st.setup.replays;
+  if (rank != no_engine) {
+    s.scheduler = st.engines[rank].scheduler;
+    s.rank = static_cast<std::uint32_t>(rank);
+  }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
   gateway_state::entry entry;
   entry.request = r;
-  entry.rank = s.rank;
   entry.sequences = s.sequences;
   entry.cost = cost;
-  st.loads[rank].outstanding_tokens += cost;
-  st.engines[rank].metrics.params_n.observe(r->params.n);
+  if (rank != no_engine) {
+    book(st, entry, rank);
+    st.engines[rank].metrics.params_n.observe(r->params.n);
+  } else {
+    st.homeless.push_back(r->req.number);
+  }
   entry.session = self->spawn(session, s);
   r->live->take(r->id);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
-  for (std::size_t i = 0; i < s.sequences.size() && !r->params.so_args; ++i) // else once the constraint is compiled
+  for (std::size_t i = 0; i < s.sequences.size() && s.scheduler; ++i)
     tell_as(entry.session, s.scheduler, submission(s, i));
   st.live.emplace(r->req.number, std::move(entry));
   ask_for_room(self);
@@ -157,14 +238,6 @@ void stop_all(self_ptr self) {
     tell(self, e.session, stop{});
   if (st.live.empty())
     self->quit();
-}
-
-void take_grammar_pool(self_ptr self, const new_grammar_pool& n) {
-  auto& st = state_of(self);
-  st.setup.grammars = n.pool;
-  for (auto& [number, e] : st.live)
-    if (e.request->params.so_args)
-      tell(self, e.session, n);
 }
 
 gateway_report report_of(const gateway_state& st) {
@@ -203,8 +276,9 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       },
       [=](const done& d) { close(self, d); },
       [=](const scheduler_report& r) { note_room(self, r); },
-      [=](const rank_lost& l) { lose_engine(state_of(self), l); },
-      [=](const new_grammar_pool& n) { take_grammar_pool(self, n); },
+      [=](const rank_lost& l) { move_from(self, l); },
+      [=](const engine_joined& j) { take_engine(self, j.engine); },
+      [=](const place_wanted& p) { find_another(self, p); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

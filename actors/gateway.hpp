@@ -3,6 +3,7 @@
 // Pooled.
 #pragma once
 #include "actors/session.hpp"
+#include "cluster/control_messages.hpp"
 #include "runtime/scheduler/limits.hpp"
 #include "runtime/scheduler/routing.hpp"
 #include <map>
@@ -21,6 +22,11 @@ struct request_refused {
 };
 TROUPE_FIELDS(request_refused, code, branches)
 
+// LOCAL, one way: an engine takes requests, for the first time or in the place of the one that was lost.
+struct engine_joined {
+  engine_info engine;
+};
+
 struct gateway_query {};
 TROUPE_FIELDS(gateway_query)
 struct gateway_report {
@@ -32,14 +38,15 @@ TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 
 using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
-                     answers<scheduler_report>, answers<rank_lost>, answers<new_grammar_pool>,
+                     answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
                      answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
 
 struct gateway_setup {
-  std::vector<scheduler_actor> schedulers; // [engines]
-  grammar_pool_actor grammars;             // null: requests for constraints are refused
-  scheduler_limits limits;                 // of each engine
-  kv_cache_settings kv;                    // of each engine
+  std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
+  bool replays = false; // engines come and go (engine_joined, rank_lost): requests wait for one, and move when theirs
+                        // is lost
+  scheduler_limits limits;                 // of each engine; with replays those of the first that joins
+  kv_cache_settings kv;                    // likewise
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
   std::optional<std::uint64_t> seed;          // of the run
@@ -53,7 +60,7 @@ struct gateway_state {
   struct entry {
     session_actor session;
     std::shared_ptr<const request_record> request;
-    std::size_t rank = 0;                 // of its engine
+    std::size_t rank = no_engine;         // of its engine; none while it waits for one
     std::vector<std::uint64_t> sequences; // [branches]
     std::int64_t cost = 0;                // tokens: the prompt, and max_tokens of each branch
   };
@@ -68,6 +75,7 @@ struct gateway_state {
   std::vector<engine_load> loads; // [engines]
   engine_router router;
   std::map<std::uint64_t, entry> live; // by req_t::number
+  std::vector<std::uint64_t> homeless; // numbers, in the order in which they wait for an engine
   std::uint64_t next_sequence = 0, served = 0;
   bool draining = false, stopping = false;
   watch_list watched;
@@ -82,3 +90,4 @@ std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t>
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_joined)

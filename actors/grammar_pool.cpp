@@ -10,18 +10,18 @@ using state = grammar_pool_state;
 
 void start_jobs(self_ptr self);
 
-void answer(self_ptr self, std::uint64_t number, const constraint_cache::entry& compiled) {
+void answer(self_ptr self, const state::waiter_key& key, const constraint_cache::entry& compiled) {
   auto& st = state_of(self);
-  const auto at = st.waiters.find(number);
+  const auto at = st.waiters.find(key);
   if (at == st.waiters.end())
     return;
   grammar_done d;
-  d.number = number;
+  d.number = key.second;
   if (compiled)
     d.grammar = *compiled;
   else
     d.failure = compiled.failure();
-  tell(self, at->second.session, std::move(d));
+  tell(self, at->second.scheduler, std::move(d));
   st.waiters.erase(at);
 }
 
@@ -44,14 +44,14 @@ state::job remove_job(state& st, std::uint64_t number) {
   return j;
 }
 
-void leave(self_ptr self, std::uint64_t number) {
+void leave(self_ptr self, const state::waiter_key& key) {
   auto& st = state_of(self);
-  const auto at = st.waiters.find(number);
+  const auto at = st.waiters.find(key);
   if (at == st.waiters.end())
     return;
   const std::uint64_t job = at->second.job;
   st.waiters.erase(at);
-  std::erase(st.jobs.at(job).waiters, number);
+  std::erase(st.jobs.at(job).waiters, key);
   if (!st.jobs.at(job).waiters.empty())
     return;
   remove_job(st, job).given_up->store(true, std::memory_order_relaxed);
@@ -62,18 +62,18 @@ void tick(self_ptr self) {
   auto& st = state_of(self);
   st.ticking = false;
   const auto now = self->clock().now();
-  std::vector<std::uint64_t> late;
-  for (const auto& [number, w] : st.waiters)
+  std::vector<state::waiter_key> late;
+  for (const auto& [key, w] : st.waiters)
     if (w.deadline <= now)
-      late.push_back(number);
-  for (const std::uint64_t number : late) {
-    tell(self, st.waiters.at(number).session,
-         grammar_done{number,
+      late.push_back(key);
+  for (const state::waiter_key& key : late) {
+    tell(self, st.waiters.at(key).scheduler,
+         grammar_done{key.second,
                       nullptr,
                       {"so_timeout", "the constraint was not compiled within " +
                                          std::to_string(st.settings.time_limit.count()) +
                                          " ms, waiting for other constraints included (so_timeout); try again later"}});
-    leave(self, number);
+    leave(self, key);
   }
   start_jobs(self);
   remind(self);
@@ -86,7 +86,7 @@ void finish_job(self_ptr self, std::uint64_t number, const constraint_cache::ent
   ++(compiled ? st.counts.compiled : st.counts.refused);
   const state::job j = remove_job(st, number);
   st.cache->insert(j.key, compiled);
-  for (const std::uint64_t w : j.waiters)
+  for (const state::waiter_key& w : j.waiters)
     answer(self, w, compiled);
 }
 
@@ -161,20 +161,21 @@ void start_jobs(self_ptr self) {
 
 void want(self_ptr self, const grammar_wanted& w) {
   auto& st = state_of(self);
-  const auto session = caf::actor_cast<session_actor>(self->current_sender());
+  const auto scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
+  const state::waiter_key who{scheduler->id(), w.number};
   std::string key = constraint_key(*w.what, w.salt);
-  st.waiters[w.number] = {session, 0, self->clock().now() + st.settings.time_limit};
+  st.waiters[who] = {scheduler, 0, self->clock().now() + st.settings.time_limit};
   if (const auto known = st.cache->find(key)) {
     ++st.counts.hits;
-    return answer(self, w.number, *known);
+    return answer(self, who, *known);
   }
   const auto [at, is_new] = st.by_key.try_emplace(key, st.last_job + 1);
   if (is_new) {
     st.jobs.emplace(++st.last_job, state::job{.key = std::move(key), .what = w.what});
     st.queue.push_back(st.last_job);
   }
-  st.waiters[w.number].job = at->second;
-  st.jobs.at(at->second).waiters.push_back(w.number);
+  st.waiters[who].job = at->second;
+  st.jobs.at(at->second).waiters.push_back(who);
   remind(self);
   start_jobs(self);
 }
@@ -211,7 +212,7 @@ grammar_pool_actor::behavior_type grammar_pool(self_ptr self, const grammar_sett
   st.own_threads = own_threads;
   return {
       [=](const grammar_wanted& w) { want(self, w); },
-      [=](const grammar_unwanted& u) { leave(self, u.number); },
+      [=](const grammar_unwanted& u) { leave(self, {self->current_sender()->id(), u.number}); },
       [=](const grammar_done& d) { take_done(self, d); },
       [=](const grammar_tick&) { tick(self); },
       [=](const grammar_query&) { return report_of(state_of(self)); },

@@ -15,15 +15,16 @@ struct grammar_pool_state {
   grammar_pool_state() = default;
   static inline const char* name = "grammar_pool";
   using clock = std::chrono::steady_clock;
+  using waiter_key = std::pair<caf::actor_id, std::uint64_t>; // the scheduler and its number
   struct waiter {
-    session_actor session;
+    scheduler_actor scheduler;
     std::uint64_t job = 0;
     clock::time_point deadline;
   };
   struct job { // one constraint that is queued or being compiled
     std::string key;
     std::shared_ptr<const constraint> what;
-    std::vector<std::uint64_t> waiters{}; // never empty
+    std::vector<waiter_key> waiters{}; // never empty
     std::shared_ptr<std::atomic<bool>> given_up = std::make_shared<std::atomic<bool>>(false);
     bool tried = false; // a compiler ended over it
   };
@@ -33,7 +34,7 @@ struct grammar_pool_state {
   };
   grammar_settings settings;
   std::optional<constraint_cache> cache; // always there
-  std::map<std::uint64_t, waiter> waiters;
+  std::map<waiter_key, waiter> waiters;
   std::map<std::uint64_t, job> jobs;                     // by number
   std::unordered_map<std::string, std::uint64_t> by_key; // of jobs
   std::deque<std::uint64_t> queue;                       // jobs that no compiler has; some may be gone

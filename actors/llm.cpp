@@ -1,25 +1,14 @@
 #include "actors/llm.hpp"
-#include "actors/model_process.hpp"
-#include "cluster/shutdown.hpp"
-#include "runtime/metrics/metrics_text.hpp"
+#include "actors/backend.hpp"
 #include "runtime/tokenizer/utf8.hpp"
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 
 namespace troupe {
 
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr std::size_t pool_threads = 2;
-
-struct local_config : caf::actor_system_config {
-  local_config() { prepare_local<caf::id_block::troupe>(*this, pool_threads); }
-};
 
 // The logits of the rows in the order that the request names them; the engine gives them ascending, each once.
 std::vector<float> in_request_order(const std::vector<float>& ascending, const std::vector<std::int32_t>& sorted,
@@ -36,55 +25,6 @@ std::vector<float> in_request_order(const std::vector<float>& ascending, const s
   return out;
 }
 
-std::string name_of(const std::string& folder) {
-  const std::filesystem::path path = std::filesystem::path(folder + "/").lexically_normal();
-  return path.parent_path().filename().string();
-}
-
-// The answer to a query, or a fresh report if none comes.
-template <class Report, class Handle, class Query>
-Report report_of(caf::scoped_actor& self, const Handle& from, const Query& query) {
-  Report report{};
-  ask(self.ptr(), from, 5000ms, query).receive([&](const Report& r) { report = r; }, [](const caf::error&) {});
-  return report;
-}
-
-// Of the engine's own part: its place among the engines that share its verifier.
-verifier_snapshot snapshot_of(const spec_report& r, const std::vector<engine_handles>& engines, std::size_t engine) {
-  verifier_snapshot s;
-  s.tokens_per_step = r.tokens_per_step;
-  s.decisions = r.decisions;
-  s.late = r.late;
-  for (const reliability& p : r.positions)
-    s.calibration_error.push_back(p.error());
-  s.suggested_temperature = r.temperatures;
-  s.useless = r.useless;
-  std::size_t place = 0;
-  for (std::size_t i = 0; i < engine; ++i)
-    place += engines[i].verifier == engines[engine].verifier ? 1 : 0;
-  if (place >= r.ranks.size())
-    return s;
-  const spec_rank_report& own = r.ranks[place];
-  s.slope_ms = own.slope_ms;
-  s.sampler_ms = own.sampler_ms;
-  s.kv_token_ms = own.kv_ms;
-  s.total_rows = own.total_q;
-  return s;
-}
-
-// The engines, if the threads of their actors can be started.
-model_process startable(const engine_options& options) {
-  model_process p = make_model_process(options);
-  std::size_t threads = pool_threads + 2 + p.setup->engines.size() + p.setup->experts.size() + // 2: of CAF
-                        static_cast<std::size_t>(p.setup->grammars.compilers);
-  for (const context_ranks& c : p.setup->context)
-    threads += c.engines.size();
-  if (!threads_to_be_had(threads))
-    throw config_error("", "engine", "", "there is no room for its " + std::to_string(threads) + " threads",
-                       "raise the limits on memory (ulimit -v) and threads (ulimit -u), or take smaller caches");
-  return p;
-}
-
 generation_result refused(const std::string& id, const error& why) {
   generation_result r;
   r.id = id;
@@ -96,27 +36,7 @@ generation_result refused(const std::string& id, const error& why) {
 } // namespace
 
 struct LLM::impl {
-  explicit impl(const engine_options& options) : process(startable(options)), model(name_of(options.model)) {
-    prepare_process<caf::id_block::troupe>();
-    const std::string bad = check_messages(system);
-    if (!bad.empty())
-      throw config_error("", "messages", bad, "does not survive CAF's serializer", "build against CAF 0.17.6");
-    process.setup->live = live;
-    root = system.spawn(worker_root, std::shared_ptr<const process_setup>(process.setup));
-    caf::scoped_actor self{system};
-    ask(self.ptr(), root, 30000ms, start{})
-        .receive([&](const started& s) { parts = s; },
-                 [&](const caf::error& e) {
-                   end(10s);
-                   throw config_error("", "engine", "", "did not start: " + text(system, e), "");
-                 });
-  }
-  ~impl() { end(120s); }
-  void end(std::chrono::milliseconds limit) {
-    tell_from_outside(root, stop{}); // the handles stay: an actor without any is destroyed before its children are told
-    if (const std::size_t left = wait_for_actors(system, limit))
-      give_up_on_actors(left);
-  }
+  explicit impl(std::unique_ptr<backend> b) : back(std::move(b)), front(back->front()) {}
 
   result<std::vector<std::int32_t>> prompt_of(const generation_request& r) const;
   status check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const;
@@ -124,14 +44,10 @@ struct LLM::impl {
   result<std::string> queue(const generation_request& request, const sampling_params& params,
                             std::function<void(const generation_event&)> on_event);
 
-  model_process process;
-  std::string model; // name for people: the folder's
-  std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
+
+  std::unique_ptr<backend> back;
+  const engine_front& front; // of back
   std::atomic<std::uint64_t> next_request{0}, next_name{0};
-  local_config config;
-  caf::actor_system system{config};
-  worker_root_actor root;
-  started parts;
 };
 
 result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request& r) const {
@@ -143,7 +59,7 @@ result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request&
     return error{"invalid_prompt", "the prompt is not valid UTF-8"};
   if (r.prompt->empty())
     return error{"empty_prompt", "the prompt is empty; give at least one character"};
-  const tokenizer& t = *process.vocabulary;
+  const tokenizer& t = *front.vocabulary;
   if (r.raw)
     return t.encode(*r.prompt, encode_mode::full);
   std::vector<std::int32_t> ids = t.encode(*r.prompt, encode_mode::plain);
@@ -153,8 +69,8 @@ result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request&
 
 status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generation_request& r,
                         const sampling_params& p) const {
-  const scheduler_limits& l = process.setup->limits;
-  const std::int32_t vocab = process.source->config().vocab_size;
+  const scheduler_limits& l = front.limits;
+  const std::int32_t vocab = front.config->vocab_size;
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (auto s = check_sampling_params(p, vocab); !s)
     return s;
@@ -193,13 +109,14 @@ status LLM::impl::claim(const std::shared_ptr<request_record>& r) {
   for (;;) {
     if (!named)
       r->id = std::to_string(next_name++);
-    const status s = live->add(r->id, r->req, r);
+    const status s = front.live->add(r->id, r->req, r);
     if (s || named || s.failure().code != "duplicate_id")
       return s;
   }
 }
 
-LLM::LLM(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
+LLM::LLM(const cluster_access& cluster) : impl_(std::make_unique<impl>(make_cluster_backend(cluster))) {}
+LLM::LLM(const engine_options& options) : impl_(std::make_unique<impl>(make_local_backend(options))) {}
 LLM::~LLM() = default;
 
 result<std::string> LLM::impl::queue(const generation_request& request, const sampling_params& params,
@@ -221,7 +138,7 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   r->priority = request.priority;
   r->deadline_steps = request.deadline_steps;
   r->cache_salt = request.cache_salt;
-  r->live = live;
+  r->live = front.live;
   r->accepted = std::chrono::steady_clock::now();
   if (r->logit_rows == request.logit_rows)
     r->on_event = std::move(on_event);
@@ -237,7 +154,7 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   if (const status claimed = claim(r); !claimed)
     return claimed.failure();
   std::string id = r->id; // the record belongs to others from here on
-  tell_from_outside(parts.front, open_request{r});
+  tell_from_outside(front.gateway, open_request{r});
   return id;
 }
 
@@ -245,15 +162,15 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
                                 std::function<void(const generation_event&)> on_event) {
   auto id = impl_->queue(request, params, std::move(on_event));
   if (!id)
-    tell_from_outside(impl_->parts.front, request_refused{id.failure().code, std::clamp(params.n, 1, max_branches)});
+    tell_from_outside(impl_->front.gateway, request_refused{id.failure().code, std::clamp(params.n, 1, max_branches)});
   return id;
 }
 
 bool LLM::abort(const std::string& id) {
-  const auto req = impl_->live->find(id);
+  const auto req = impl_->front.live->find(id);
   if (!req)
     return false;
-  tell_from_outside(impl_->parts.front, cancel{{}, *req, 1, 0, "caller"});
+  tell_from_outside(impl_->front.gateway, cancel{{}, *req, 1, 0, "caller"});
   return true;
 }
 
@@ -310,42 +227,23 @@ std::vector<generation_result> LLM::generate(const std::vector<generation_reques
 }
 
 std::string LLM::metrics() const {
-  caf::scoped_actor self{impl_->system};
-  const auto parts = report_of<started>(self, impl_->root, start{}); // a verifier may be another than at the start
-  const auto front = report_of<gateway_report>(self, parts.front, gateway_query{});
-  std::vector<engine_snapshot> engines(parts.engines.size());
-  for (std::size_t i = 0; i < engines.size(); ++i) {
-    engine_snapshot& e = engines[i];
-    if (i < front.metrics.size())
-      e.requests = front.metrics[i];
-    const auto s = report_of<scheduler_report>(self, parts.engines[i].scheduler, scheduler_query{});
-    e.steps = s.metrics;
-    const auto kv = report_of<kv_report>(self, parts.engines[i].kv, kv_query{});
-    e.kv = kv.statistics;
-    e.verifier = snapshot_of(report_of<spec_report>(self, parts.engines[i].verifier, spec_query{}), parts.engines, i);
-    e.running = s.running;
-    e.waiting = s.waiting;
-    e.preemptions = s.preemptions;
-    e.kv_blocks = std::max(kv.blocks - 1, 0);
-    e.state_slots = std::max(kv.slots - 1, 0);
-  }
-  return metrics_text(impl_->model, engines);
+  return impl_->back->metrics();
 }
 
 result<std::vector<std::int32_t>> LLM::prompt_ids(const generation_request& request) const {
   return impl_->prompt_of(request);
 }
 const tokenizer& LLM::vocabulary() const {
-  return *impl_->process.vocabulary;
+  return *impl_->front.vocabulary;
 }
 const model_config& LLM::config() const {
-  return impl_->process.source->config();
+  return *impl_->front.config;
 }
 const std::string& LLM::numerics_id() const {
-  return impl_->process.numerics_id;
+  return impl_->front.numerics_id;
 }
 std::string LLM::description() const {
-  return impl_->process.description;
+  return impl_->front.description;
 }
 
 } // namespace troupe

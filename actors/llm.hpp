@@ -60,6 +60,19 @@ struct engine_options {
       on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
 };
 
+// A running cluster, for a gateway in this process.
+struct cluster_access {
+  std::string cluster;                   // its name
+  std::vector<std::string> coordinators; // "address:port"
+  std::string host = "127.0.0.1";        // where the others reach this process
+  std::string name;                      // of this process in the cluster
+  std::string model;                     // folder: configuration and vocabulary are read, no weights
+  std::string configuration;             // digest of the cluster's
+  std::optional<std::uint64_t> seed;     // exactness.md §6
+  int heartbeat_ms = 500, connection_timeout_ms = 2000;
+  int ready_ms = 30000; // until some engine must be there
+};
+
 // What `yoco` and `yoco_keep` stand for with the other options and a model: the mode and the rows that it keeps, 0 with
 // off. Throws config_error for what the model cannot do.
 std::pair<std::string, int> resolved_yoco(const engine_options& options, const model_config& config);
@@ -89,6 +102,9 @@ struct generation_event {
 class LLM {
 public:
   explicit LLM(const engine_options& options);
+  // The engines of a cluster: they may come, go and be lost while requests run; a request that loses its engine goes on
+  // with another, and its bytes stay the same.
+  explicit LLM(const cluster_access& cluster);
   ~LLM(); // stops the engine; live requests end with abort
   LLM(const LLM&) = delete;
   LLM& operator=(const LLM&) = delete;

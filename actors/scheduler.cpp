@@ -64,6 +64,20 @@ void send_events(self_ptr self) {
   st.events.clear();
 }
 
+// The end of a job that the core never took, or refused when its constraint was there.
+void end_job(self_ptr self, const scheduler_state::constrained_job& j, const error& why) {
+  const job& w = j.request.work;
+  tokens t;
+  t.req = w.req;
+  t.branch = w.branch;
+  t.attempt = w.attempt;
+  t.first_pos = static_cast<std::int64_t>(w.tokens.size() + w.emitted.size());
+  t.end = static_cast<std::uint8_t>(finish_reason::error);
+  t.error_code = why.code;
+  t.error_text = why.message;
+  tell(self, j.reader, std::move(t));
+}
+
 // The engine cannot compute any more: everything alive ends with an error, nothing new is taken.
 void lose(self_ptr self, const std::string& why) {
   auto& st = state_of(self);
@@ -74,6 +88,11 @@ void lose(self_ptr self, const std::string& why) {
   st.part.reset();
   st.core->fail_all(*st.lost, st.events);
   send_events(self);
+  for (const auto& [number, j] : std::exchange(st.constrained, {})) {
+    end_job(self, j, *st.lost);
+    if (st.grammars)
+      tell(self, st.grammars, grammar_unwanted{number});
+  }
 }
 
 bool anything_out(const scheduler_state& st) {
@@ -304,31 +323,87 @@ ack refusal(std::uint64_t msg_id, const error& why) {
   return {msg_id, code, note_of(why)};
 }
 
-ack take(self_ptr self, const submit& s, const std::shared_ptr<const sequence_constraint>& constraint) {
+status queue(self_ptr self, const job& j, const session_actor& reader,
+             std::shared_ptr<const sequence_constraint> constraint) {
   auto& st = state_of(self);
-  const job& j = s.work;
+  scheduling_request r = request_of(j);
+  r.constraint = std::move(constraint);
+  if (status queued = st.core->submit(std::move(r), st.events); !queued)
+    return queued;
+  st.routes[j.sequence] = {reader, j.req, j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()), clock::now(),
+                           {}};
+  go_on(self);
+  return nothing{};
+}
+
+error no_grammar_pool() {
+  return {"so_internal", "constraints cannot be compiled any more: what compiled them has ended too often; requests "
+                         "without so_args go on, restart the process for others"};
+}
+
+void ask_for_grammar(self_ptr self, std::uint64_t number) {
+  auto& st = state_of(self);
+  const job& j = st.constrained.at(number).request.work;
+  tell(self, st.grammars,
+       grammar_wanted{number, std::make_shared<const constraint>(constraint_of(*j.params.so_args)), j.cache_salt});
+}
+
+ack take(self_ptr self, const submit& s) {
+  auto& st = state_of(self);
   if (st.lost)
     return refusal(s.head.msg_id, *st.lost);
   if (st.draining)
     return refusal(s.head.msg_id, {"stopping", "the engine takes no new requests"});
-  scheduling_request r = request_of(j);
-  r.constraint = constraint;
-  const status queued = st.core->submit(std::move(r), st.events);
-  if (!queued)
-    return refusal(s.head.msg_id, queued.failure());
-  st.routes[j.sequence] = {caf::actor_cast<session_actor>(self->current_sender()),
-                           j.req,
-                           j.branch,
-                           j.attempt,
-                           static_cast<std::int32_t>(j.tokens.size()),
-                           clock::now(),
-                           {}};
-  go_on(self);
+  const auto reader = caf::actor_cast<session_actor>(self->current_sender());
+  if (!s.work.params.so_args) {
+    const status queued = queue(self, s.work, reader, nullptr);
+    return queued ? ack{s.head.msg_id, ack_code::ok, {}} : refusal(s.head.msg_id, queued.failure());
+  }
+  if (!st.grammars)
+    return refusal(s.head.msg_id, no_grammar_pool());
+  st.constrained.emplace(++st.last_constrained, scheduler_state::constrained_job{s, reader});
+  ask_for_grammar(self, st.last_constrained);
   return {s.head.msg_id, ack_code::ok, {}};
+}
+
+void take_grammar(self_ptr self, const grammar_done& d) {
+  auto& st = state_of(self);
+  const auto node = st.constrained.extract(d.number);
+  if (node.empty())
+    return;
+  const scheduler_state::constrained_job& j = node.mapped();
+  if (!d.grammar)
+    return end_job(self, j, {d.failure.code, "so_args.schema: " + d.failure.message});
+  const structured_output_args& a = *j.request.work.params.so_args;
+  const status queued = queue(self, j.request.work, j.reader,
+                              std::make_shared<const sequence_constraint>(
+                                  sequence_constraint{d.grammar, {a.trigger_token_ids, a.bound_token_id}}));
+  if (!queued)
+    end_job(self, j, queued.failure());
+}
+
+// Who was to compile the constraints has ended.
+void ask_another_pool(self_ptr self, const grammar_pool_actor& pool) {
+  auto& st = state_of(self);
+  st.grammars = pool;
+  if (pool) {
+    for (const auto& [number, j] : st.constrained)
+      ask_for_grammar(self, number);
+    return;
+  }
+  for (const auto& [number, j] : std::exchange(st.constrained, {}))
+    end_job(self, j, no_grammar_pool());
 }
 
 ack end_sequence(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
+  const auto waits = std::ranges::find_if(
+      st.constrained, [&](const auto& entry) { return entry.second.request.work.sequence == c.sequence; });
+  if (waits != st.constrained.end()) {
+    tell(self, st.grammars, grammar_unwanted{waits->first});
+    st.constrained.erase(waits);
+    return {c.head.msg_id, ack_code::ok, {}};
+  }
   if (!st.core->abort(sequence_id{c.sequence}, st.events))
     return {c.head.msg_id, ack_code::unknown, {}};
   go_on(self);
@@ -348,8 +423,9 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
   watch(self, state_of(self).watched, setup.kv,
         [=](const caf::error& why) { lose(self, "KV manager: " + text(self->system(), why)); });
   return {
-      [=](const submit& s) { return take(self, s, nullptr); },
-      [=](const constrained_submit& s) { return take(self, s.request, s.constraint); },
+      [=](const submit& s) { return take(self, s); },
+      [=](const grammar_done& d) { take_grammar(self, d); },
+      [=](const new_grammar_pool& n) { ask_another_pool(self, n.pool); },
       [=](const cancel& c) { return end_sequence(self, c); },
       [=](const kv_turn_done& d) { finish_turn(self, d); },
       [=](const step_done& d) { finish_step(self, d); },

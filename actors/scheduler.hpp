@@ -1,6 +1,7 @@
 // One engine's scheduler: turns messages into calls of scheduler_core and its answers into messages. For each step one
 // turn of the KV manager, then the plan to the executor; while a step runs the next one is planned and queued behind
-// it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. Pooled.
+// it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. A job with a constraint
+// waits for the grammar pool before the core hears of it. Pooled.
 #pragma once
 #include "cluster/messages.hpp"
 #include "runtime/scheduler/group_part.hpp"
@@ -8,6 +9,7 @@
 #include "runtime/scheduler/step_engine.hpp"
 #include <array>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -37,6 +39,10 @@ struct scheduler_state {
     std::int32_t prompt_tokens = 0;
     std::chrono::steady_clock::time_point arrived{}, started{}; // started: its first step was sent; zero before
   };
+  struct constrained_job { // waits for its compiled constraint
+    submit request;
+    session_actor reader;
+  };
   struct round_trip { // of one step; untouched while it is out
     std::shared_ptr<step_plan> plan;
     std::shared_ptr<step_result> result;
@@ -50,6 +56,9 @@ struct scheduler_state {
   std::size_t next_trip = 0;
   std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
   std::unordered_map<std::uint64_t, route> routes; // by sequence
+  grammar_pool_actor grammars;                     // null: requests with constraints are refused
+  std::map<std::uint64_t, constrained_job> constrained; // by the number that the pool knows them under
+  std::uint64_t last_constrained = 0;
   group_sync_actor group_sync;                     // with part
   std::optional<group_part> part;                  // in the steps of a group
   engine_metrics metrics;

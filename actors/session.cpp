@@ -22,6 +22,8 @@ void tell_reader(const request_record& r, const generation_event& e) {
 
 void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   auto& st = state_of(self);
+  if (!st.setup.scheduler)
+    return;
   cancel c;
   c.req = st.setup.request->req;
   c.attempt = st.branches[index].attempt();
@@ -56,15 +58,14 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
   if (u.ended) {
     e.result = st.branches[index].result();
     if (--st.live == 0) {
-      if (std::exchange(st.waits_for_grammar, false))
-        tell(self, st.setup.grammars, grammar_unwanted{r.req.number});
       r.live->remove(r.id);
       tell_from_outside(st.setup.gateway, farewell(st));
     }
   }
   tell_reader(r, e);
   if (u.ended && st.live == 0) {
-    unwatch(self, st.watched, st.setup.scheduler);
+    if (st.setup.scheduler)
+      unwatch(self, st.watched, st.setup.scheduler);
     unwatch(self, st.watched, st.setup.gateway);
     self->quit();
   }
@@ -81,53 +82,98 @@ void abort_all(self_ptr self, const std::string& cause) {
   for (std::size_t i = 0; i < st.branches.size(); ++i) {
     if (st.branches[i].ended())
       continue;
-    if (!st.waits_for_grammar)
-      cancel_sequence(self, i, "abort");
+    cancel_sequence(self, i, "abort");
     publish(self, i, st.branches[i].end(finish_reason::abort, {cause, {}}, age_ms(*st.setup.request)));
   }
+}
+
+// The engine computes no more of the request. Its branches go on elsewhere, each as a new attempt: what the old engine
+// may still say is of an earlier one and not heard.
+void leave_engine(self_ptr self, const error& why) {
+  auto& st = state_of(self);
+  const scheduler_actor left = std::exchange(st.setup.scheduler, {});
+  if (left)
+    unwatch(self, st.watched, left);
+  for (std::size_t i = 0; i < st.branches.size() && st.live > 0; ++i) {
+    if (st.branches[i].ended())
+      continue;
+    if (left) // it may live and compute others of them
+      tell_from_outside(left, cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
+    if (!st.branches[i].begin_next_attempt())
+      publish(self, i,
+              st.branches[i].end(finish_reason::error,
+                                 {why.code, why.message + "; " + std::to_string(st.branches[i].attempt()) +
+                                                " engines were tried (max_attempts)"},
+                                 age_ms(*st.setup.request)));
+  }
+  if (st.live > 0)
+    tell_from_outside(st.setup.gateway, place_wanted{st.setup.request->req, st.setup.rank, left, why.message});
+}
+
+// Refusals and ends of an engine that was lost or takes nothing new: others may.
+bool says_elsewhere(const session_setup& s, const std::string& code) {
+  return s.replays && (code == "engine_lost" || code == "stopping");
 }
 
 // The engine's answer to a submission.
 void take_ack(self_ptr self, const ack& a) {
   auto& st = state_of(self);
-  if (a.code != ack_code::ok && a.msg_id < st.branches.size())
-    publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, error_of(a), age_ms(*st.setup.request)));
+  if (a.code == ack_code::ok || a.msg_id >= st.branches.size() ||
+      caf::actor_cast<caf::actor_addr>(self->current_sender()) != caf::actor_cast<caf::actor_addr>(st.setup.scheduler))
+    return;
+  const error why = error_of(a);
+  if (says_elsewhere(st.setup, why.code))
+    leave_engine(self, why);
+  else
+    publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, why, age_ms(*st.setup.request)));
 }
 
-void ask_for_grammar(self_ptr self) {
+tok_ack take_tokens(self_ptr self, const tokens& t) {
   auto& st = state_of(self);
-  const request_record& r = *st.setup.request;
-  st.waits_for_grammar = true;
-  tell(
-      self, st.setup.grammars,
-      grammar_wanted{r.req.number, std::make_shared<const constraint>(constraint_of(*r.params.so_args)), r.cache_salt});
-}
-
-void take_grammar(self_ptr self, const grammar_done& d) {
-  auto& st = state_of(self);
-  if (!std::exchange(st.waits_for_grammar, false))
-    return;
-  if (!d.grammar) {
-    fail_branches(self, {d.failure.code, "so_args.schema: " + d.failure.message});
-    return;
+  if (t.req != st.setup.request->req || t.branch >= st.branches.size())
+    return {-1, 0};
+  branch& b = st.branches[t.branch];
+  if (says_elsewhere(st.setup, t.error_code)) {
+    if (t.attempt == b.attempt() && !b.ended())
+      leave_engine(self, {t.error_code, t.error_text});
+  } else {
+    publish(self, t.branch, b.take(t, age_ms(*st.setup.request)));
   }
-  const structured_output_args& a = *st.setup.request->params.so_args;
-  const auto c = std::make_shared<const sequence_constraint>(
-      sequence_constraint{d.grammar, {a.trigger_token_ids, a.bound_token_id}});
-  for (std::size_t i = 0; i < st.branches.size(); ++i)
-    tell(self, st.setup.scheduler, constrained_submit{submission(st.setup, i), c});
+  return {b.next_position(), b.attempt()};
 }
 
-// Who was to compile the constraint has ended.
-void ask_another_pool(self_ptr self, const new_grammar_pool& n) {
+void watch_scheduler(self_ptr self) {
   auto& st = state_of(self);
-  st.setup.grammars = n.pool;
-  if (!st.waits_for_grammar)
+  const std::string name = "engine " + std::to_string(st.setup.rank);
+  watch(self, st.watched, st.setup.scheduler, [=](const caf::error& why) {
+    const error lost{"engine_lost", name + " ended: " + text(self->system(), why)};
+    if (state_of(self).setup.replays)
+      leave_engine(self, lost);
+    else
+      fail_branches(self, lost);
+  });
+}
+
+// Every live branch begins on this engine, behind what it has given out already.
+void take_place(self_ptr self, const placed& p) {
+  auto& st = state_of(self);
+  if (st.live == 0 || st.setup.scheduler)
     return;
-  if (n.pool)
-    return ask_for_grammar(self);
-  st.waits_for_grammar = false;
-  fail_branches(self, no_grammar_pool());
+  st.setup.scheduler = p.scheduler;
+  st.setup.rank = p.rank;
+  watch_scheduler(self);
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < st.branches.size(); ++i) {
+    const branch& b = st.branches[i];
+    if (b.ended())
+      continue;
+    submit s = submission(st.setup, i);
+    s.work.attempt = b.attempt();
+    s.work.emitted.assign(b.emitted().begin(), b.emitted().end());
+    s.work.fork_of = first;
+    first = first == 0 ? s.work.sequence : first;
+    tell(self, st.setup.scheduler, std::move(s));
+  }
 }
 
 // Without one of them the request cannot go on, or be aborted.
@@ -138,10 +184,8 @@ void watch_others(self_ptr self) {
       cancel_sequence(self, i, "gateway lost");
     fail_branches(self, {"engine_lost", "the gateway ended: " + text(self->system(), why)});
   });
-  const std::string name = "engine " + std::to_string(st.setup.rank);
-  watch(self, st.watched, st.setup.scheduler, [=](const caf::error& why) {
-    fail_branches(self, {"engine_lost", name + " ended: " + text(self->system(), why)});
-  });
+  if (st.setup.scheduler)
+    watch_scheduler(self);
 }
 
 branch_setup setup_of(const session_setup& s, std::size_t index) {
@@ -163,31 +207,20 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
   watch_others(self);
-  if (setup.request->params.so_args)
-    ask_for_grammar(self);
   return {
-      [=](const tokens& t) {
-        auto& s = state_of(self);
-        if (t.req != s.setup.request->req || t.branch >= s.branches.size())
-          return tok_ack{-1, 0};
-        branch& b = s.branches[t.branch];
-        publish(self, t.branch, b.take(t, age_ms(*s.setup.request)));
-        return tok_ack{b.next_position(), b.attempt()};
-      },
+      [=](const tokens& t) { return take_tokens(self, t); },
       [=](const ack& a) { take_ack(self, a); },
       [=](const cancel& c) {
         abort_all(self, c.reason);
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
-      [=](const grammar_done& d) { take_grammar(self, d); },
-      [=](const new_grammar_pool& n) { ask_another_pool(self, n); },
+      [=](const placed& p) { take_place(self, p); },
+      [=](const rank_lost& l) {
+        if (state_of(self).setup.scheduler && state_of(self).setup.rank == l.rank)
+          leave_engine(self, {"engine_lost", "engine " + std::to_string(l.rank) + ": " + l.why});
+      },
       [=](const stop&) { abort_all(self, "shutdown"); },
   };
-}
-
-error no_grammar_pool() {
-  return {"so_internal", "constraints cannot be compiled any more: what compiled them has ended too often; requests "
-                         "without so_args go on, restart the process for others"};
 }
 
 submit submission(const session_setup& setup, std::size_t index) {

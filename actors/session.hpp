@@ -1,7 +1,6 @@
 // One request's life on the reader's side: owns the ledgers and the text of its branches, reports their ends. The
 // gateway submits the branches in the session's name, so that requests reach an engine in the order of their arrival;
-// a session whose output is constrained submits them itself, once its constraint is compiled. Pooled; the reader's
-// callback runs on its thread.
+// on another engine (placed) the session submits them itself. Pooled; the reader's callback runs on its thread.
 #pragma once
 #include "actors/branch.hpp"
 #include "actors/live_requests.hpp"
@@ -30,11 +29,11 @@ struct session_setup {
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
   std::uint64_t seed = 0;               // of branch 0
-  scheduler_actor scheduler;            // of the engine that computes every branch
+  scheduler_actor scheduler;            // of the engine that computes every branch; null: none is there yet
   std::uint32_t rank = 0;               // of that engine
+  bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
-  grammar_pool_actor grammars;          // null: none is there any more
   std::chrono::milliseconds control_limit{30000};
 };
 
@@ -44,19 +43,25 @@ struct session_state {
   session_setup setup;
   std::vector<branch> branches;
   std::size_t live = 0;
-  bool waits_for_grammar = false; // then nothing was submitted yet
   watch_list watched;
 };
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
 
-// Why a request with a constraint is refused when nobody compiles any.
-error no_grammar_pool();
-
-// What asks the engine for a branch. The ack goes to the session, under msg_id = index.
+// What asks the engine for a branch for the first time. The ack goes to the session, under msg_id = index.
 submit submission(const session_setup& setup, std::size_t index);
+
+// LOCAL, one way, to the gateway: the engine cannot go on with the request, another one is wanted (placed).
+struct place_wanted {
+  req_t req;
+  std::uint32_t rank = 0;
+  scheduler_actor scheduler; // of the engine; null: never had one
+  std::string why;
+};
 
 // The ends of all branches of a request that no session ever served.
 void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure);
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::place_wanted)

@@ -22,7 +22,8 @@ void engine_lost(self_ptr self, std::uint32_t rank, const std::string& why) {
   if (st.told > 0)
     return;
   tell(self, st.parts.engines[rank].scheduler, rank_lost{rank, why});
-  tell(self, st.parts.front, rank_lost{rank, why});
+  if (st.parts.front)
+    tell(self, st.parts.front, rank_lost{rank, why});
 }
 
 void stop_group(self_ptr self, std::size_t which) {
@@ -191,8 +192,8 @@ void start_grammar_pool(self_ptr self) {
     supervise(self, st.parts.grammars, worker_root_state::workers,
               [=](const std::string&) { start_grammar_pool(self); });
   }
-  if (st.parts.front)
-    tell(self, st.parts.front, new_grammar_pool{st.parts.grammars});
+  for (const engine_handles& e : st.parts.engines)
+    tell(self, e.scheduler, new_grammar_pool{st.parts.grammars});
 }
 
 // A rank that ends takes its group with it: the others must not wait for it.
@@ -242,6 +243,17 @@ void front_lost(self_ptr self, const std::string& why) {
     end_unserved(*r, resolve_seed(*r, p.front.seed, p.front.random_bits), finish_reason::error, failure);
 }
 
+void start_gateway(self_ptr self) {
+  auto& st = state_of(self);
+  gateway_setup front = st.setup->front;
+  front.limits = st.setup->limits;
+  front.kv = st.setup->kv;
+  for (const engine_handles& e : st.parts.engines)
+    front.schedulers.push_back(e.scheduler);
+  st.parts.front = self->spawn(gateway, front);
+  supervise(self, st.parts.front, worker_root_state::front, [=](const std::string& why) { front_lost(self, why); });
+}
+
 const started& start_all(self_ptr self) {
   auto& st = state_of(self);
   if (!st.parts.engines.empty())
@@ -250,21 +262,31 @@ const started& start_all(self_ptr self) {
   st.parts.placement = self->spawn(placement, st.setup->layers, st.setup->routed_experts, ranks);
   supervise(self, st.parts.placement, worker_root_state::workers, [](const std::string&) {});
   start_experts(self);
-  gateway_setup front = st.setup->front;
-  front.limits = st.setup->limits;
-  front.kv = st.setup->kv;
   for (std::uint32_t rank = 0; rank < st.setup->engines.size(); ++rank) {
     st.parts.engines.push_back(start_engine(self, rank));
-    front.schedulers.push_back(st.parts.engines.back().scheduler);
     supervise_engine(self, rank);
   }
   if (st.setup->group_sync)
     start_group_sync(self);
   start_grammar_pool(self);
-  front.grammars = st.parts.grammars;
-  st.parts.front = self->spawn(gateway, front);
-  supervise(self, st.parts.front, worker_root_state::front, [=](const std::string& why) { front_lost(self, why); });
+  if (st.setup->front.vocabulary)
+    start_gateway(self);
   return st.parts;
+}
+
+// Of engine 0: between processes every worker is one engine.
+engine_info info_of(const worker_root_state& st) {
+  engine_info i;
+  i.rank = st.setup->rank;
+  if (!st.parts.engines.empty()) {
+    i.scheduler = st.parts.engines.front().scheduler;
+    i.kv = st.parts.engines.front().kv;
+    i.verifier = st.parts.engines.front().verifier;
+  }
+  i.limits = st.setup->limits;
+  i.numerics_id = st.setup->kv.numerics_id;
+  i.model_id = st.setup->kv.model_id;
+  return i;
 }
 
 } // namespace
@@ -273,6 +295,7 @@ worker_root_actor::behavior_type worker_root(self_ptr self, std::shared_ptr<cons
   state_of(self).setup = std::move(setup);
   return {
       [=](const start&) { return start_all(self); },
+      [=](const engine_query&) { return info_of(state_of(self)); },
       [=](const stop&) { go_on_stopping(self); },
   };
 }

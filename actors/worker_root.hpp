@@ -7,6 +7,7 @@
 #include "actors/grammar_compiler.hpp"
 #include "actors/group_sync.hpp"
 #include "actors/scheduler.hpp"
+#include "cluster/control_messages.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include "runtime/speculation/group_planner.hpp"
 
@@ -29,11 +30,12 @@ struct process_setup {
   std::vector<std::shared_ptr<expert_compute>> experts; // [ep], empty when engines compute their own experts
   std::shared_ptr<expert_group> exchange;               // filled here; the engines' exchanges hold it too
   std::int32_t layers = 0, routed_experts = 1;          // of the statistics
-  gateway_setup front;                                  // without schedulers
+  gateway_setup front;                                  // without schedulers; without a vocabulary there is none
   group_settings speculation;                           // of each verifier; its ranks are counted here
   std::shared_ptr<live_requests> live;                  // of that gateway
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
   grammar_settings grammars;
+  std::uint32_t rank = 0; // of the process in its cluster
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
@@ -48,7 +50,7 @@ struct engine_handles {
   std::vector<executor_actor> followers; // context-parallel ranks 1, 2, ...
 };
 struct started { // LOCAL
-  gateway_actor front;
+  gateway_actor front; // null if requests come from other processes
   placement_actor placement;
   group_sync_actor group_sync; // null if engines decide alone
   grammar_pool_actor grammars; // null if constraints are refused
@@ -56,7 +58,7 @@ struct started { // LOCAL
   std::vector<expert_executor_actor> experts;
 };
 
-using worker_root_actor = caf::typed_actor<answers<start, started>, answers<stop>>;
+using worker_root_actor = caf::typed_actor<answers<start, started>, answers<engine_query, engine_info>, answers<stop>>;
 
 struct worker_root_state {
   worker_root_state() = default;

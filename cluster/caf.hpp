@@ -165,17 +165,22 @@ inline std::string text(caf::actor_system& sys, const caf::error& e) {
   return to_string(e);
 #endif
 }
-// A system that talks to other processes. Both times must be the same on all nodes.
-template <class Block>
-void prepare(caf::actor_system_config& cfg, std::chrono::milliseconds beat, std::chrono::milliseconds dead) {
+// A system that talks to other processes: those that name the same `cluster`. Both times must be the same on all nodes.
+template <class... Blocks>
+void prepare(caf::actor_system_config& cfg, const std::string& cluster, std::size_t threads,
+             std::chrono::milliseconds beat, std::chrono::milliseconds dead) {
   cfg.load<caf::io::middleman>(); // first: CAF 1.x knows the middleman options only after this
 #if TROUPE_CAF_OLD
-  cfg.add_message_types<Block>();
+  (cfg.add_message_types<Blocks>(), ...);
   cfg.set("scheduler.policy", caf::atom("sharing"));
+  cfg.set("scheduler.max-threads", threads);
+  cfg.set("middleman.app-identifiers", std::vector<std::string>{cluster});
   cfg.set("middleman.heartbeat-interval", caf::timespan{beat});
   cfg.set("middleman.connection-timeout", caf::timespan{dead});
 #else
   cfg.set("caf.scheduler.policy", "sharing");
+  cfg.set("caf.scheduler.max-threads", threads);
+  cfg.set("caf.middleman.app-identifiers", std::vector<std::string>{cluster});
   cfg.set("caf.middleman.heartbeat-interval", caf::timespan{beat});
   cfg.set("caf.middleman.connection-timeout", caf::timespan{dead});
 #endif
@@ -191,9 +196,9 @@ template <class Block> void prepare_local(caf::actor_system_config& cfg, std::si
   cfg.set("caf.scheduler.max-threads", threads);
 #endif
 }
-template <class Block> void prepare_process() {
+template <class... Blocks> void prepare_process() {
 #if !TROUPE_CAF_OLD
-  caf::init_global_meta_objects<Block>();
+  (caf::init_global_meta_objects<Blocks>(), ...);
   caf::io::middleman::init_global_meta_objects();
   caf::core::init_global_meta_objects();
 #endif

@@ -36,6 +36,7 @@ job some_job() {
   j.params.stop = {"\n\n", "end"};
   j.params.logit_bias = {{3, -1.5f}};
   j.params.logprobs_mode = logprobs_source::processed;
+  j.params.so_args = structured_output_args{.schema_type = "regex", .schema = "a*"};
   j.seed = 0xDEADBEEFCAFEBABE;
   j.eos_ids = {1};
   j.logit_rows = {0, 2};
@@ -234,6 +235,70 @@ void append_top(const std::string& bytes, std::vector<std::vector<token_logprob>
     for (; count > 0 && at + 8 <= bytes.size(); --count, at += 8)
       list.emplace_back(static_cast<std::int32_t>(get_u32(bytes, at)), std::bit_cast<float>(get_u32(bytes, at + 4)));
   }
+}
+
+std::string pack_so_args(const std::optional<structured_output_args>& a) {
+  std::string bytes;
+  if (!a)
+    return bytes;
+  const auto put_int = [&](std::int32_t v) { put_u32(bytes, static_cast<std::uint32_t>(v)); };
+  for (const std::string* s : {&a->schema_type, &a->schema}) {
+    put_u32(bytes, static_cast<std::uint32_t>(s->size()));
+    bytes += *s;
+  }
+  put_u32(bytes, static_cast<std::uint32_t>(a->trigger_token_ids.size()));
+  for (const std::int32_t id : a->trigger_token_ids)
+    put_int(id);
+  put_int(a->bound_token_id.value_or(0));
+  put_int(a->max_whitespace);
+  put_int(a->indent.value_or(0));
+  std::uint32_t flags = 0;
+  for (const bool b : {a->bound_token_id.has_value(), a->indent.has_value(), a->strict, a->any_whitespace, a->any_order,
+                       a->infer_type, a->dot_excludes_newline})
+    flags = 2 * flags + (b ? 1 : 0);
+  put_u32(bytes, flags);
+  return bytes;
+}
+
+std::optional<structured_output_args> unpack_so_args(const std::string& bytes) {
+  std::size_t at = 0;
+  bool good = !bytes.empty();
+  const auto take_u32 = [&] {
+    good = good && bytes.size() - at >= 4;
+    if (!good)
+      return std::uint32_t{0};
+    at += 4;
+    return get_u32(bytes, at - 4);
+  };
+  const auto take_int = [&] { return static_cast<std::int32_t>(take_u32()); };
+  structured_output_args a;
+  for (std::string* s : {&a.schema_type, &a.schema}) {
+    const std::size_t size = take_u32();
+    good = good && bytes.size() - at >= size;
+    if (!good)
+      return {};
+    *s = bytes.substr(at, size);
+    at += size;
+  }
+  for (std::uint32_t left = take_u32(); good && left > 0; --left)
+    a.trigger_token_ids.push_back(take_int());
+  a.bound_token_id = take_int();
+  a.max_whitespace = take_int();
+  a.indent = take_int();
+  std::uint32_t flags = take_u32();
+  if (!good || at != bytes.size())
+    return {};
+  const auto take_flag = [&] { return (std::exchange(flags, flags / 2) & 1) != 0; };
+  a.dot_excludes_newline = take_flag();
+  a.infer_type = take_flag();
+  a.any_order = take_flag();
+  a.any_whitespace = take_flag();
+  a.strict = take_flag();
+  if (!take_flag())
+    a.indent.reset();
+  if (!take_flag())
+    a.bound_token_id.reset();
+  return a;
 }
 
 std::string note_of(const error& e) {

@@ -22,10 +22,33 @@
 
 namespace troupe {
 
-// sampling_params as it travels in a job. seq_seed is left out because the job carries the resolved seed, so_args
-// because compiled grammars travel on their own.
+// Bytes of a constraint as a request states it; empty for none. Bytes that are no constraint give none.
+std::string pack_so_args(const std::optional<structured_output_args>& a);
+std::optional<structured_output_args> unpack_so_args(const std::string& bytes);
+template <class Inspector> auto inspect(Inspector& f, std::optional<structured_output_args>& a) {
+#if TROUPE_CAF_OLD // knows no std::optional
+  std::string packed;
+  if constexpr (!Inspector::writes_state) {
+    packed = pack_so_args(a);
+    return f(caf::meta::type_name("so_args"), packed);
+  } else {
+    auto r = f(caf::meta::type_name("so_args"), packed);
+    a = unpack_so_args(packed);
+    return r;
+  }
+#else
+  const auto get = [&] { return pack_so_args(a); };
+  const auto set = [&](const std::string& packed) {
+    a = unpack_so_args(packed);
+    return true;
+  };
+  return f.object(a).fields(f.field("packed", get, set));
+#endif
+}
+// sampling_params as it travels in a job. seq_seed is left out because the job carries the resolved seed.
 TROUPE_FIELDS(sampling_params, temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop,
-              stop_token_ids, n, logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias)
+              stop_token_ids, n, logprobs, top_logprobs, prompt_logprobs, logprobs_mode, golden_token_ids, logit_bias,
+              so_args)
 
 // Metrics as they travel in reports.
 template <class Inspector, const auto& Bounds> auto inspect(Inspector& f, histogram<Bounds>& h) {
@@ -112,12 +135,6 @@ struct submit { // -> ack; tokens go to the sender
   job work;
 };
 TROUPE_FIELDS(submit, head, work)
-
-// LOCAL. The same with a constraint on the output.
-struct constrained_submit { // -> ack
-  submit request;
-  std::shared_ptr<const sequence_constraint> constraint;
-};
 
 struct cancel { // -> ack, unknown if there is no such sequence
   stamp head;
@@ -281,7 +298,7 @@ TROUPE_FIELDS(group_tick)
 
 // LOCAL, one way: answered by grammar_done to the sender, at once if the pool has it.
 struct grammar_wanted {
-  std::uint64_t number = 0; // unique among those who wait
+  std::uint64_t number = 0; // unique among what the sender waits for
   std::shared_ptr<const constraint> what;
   std::string salt; // tenants do not find out what others have compiled
 };
@@ -428,7 +445,6 @@ CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_turn)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::constrained_submit)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_job)
@@ -454,23 +470,30 @@ using grammar_pool_actor =
     caf::typed_actor<answers<grammar_wanted>, answers<grammar_unwanted>, answers<grammar_done>, answers<grammar_tick>,
                      answers<grammar_query, grammar_report>, answers<stop>>;
 using grammar_compiler_actor = caf::typed_actor<answers<grammar_job, grammar_done>, answers<stop>>;
-// LOCAL, one way, from the supervisor to the gateway and from there to the sessions: what compiled constraints has
-// ended and this one took its place; null: none will.
+// LOCAL, one way, from the supervisor to the schedulers: what compiled constraints has ended and this one took its
+// place; null: none will.
 struct new_grammar_pool {
   grammar_pool_actor pool;
 };
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
-    caf::typed_actor<answers<submit, ack>, answers<constrained_submit, ack>, answers<cancel, ack>,
+    caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<grammar_done>, answers<new_grammar_pool>,
                      answers<kv_turn_done>, answers<step_done>, answers<step_check>, answers<tok_ack>,
                      answers<spec_plan>, answers<new_verifier>, answers<enter_group>, answers<group_view>,
                      answers<step_decision>, answers<group_ping, group_alive>,
                      answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
-using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>,
-                                       answers<grammar_done>, answers<new_grammar_pool>, answers<stop>>;
+// LOCAL, one way, from the gateway to a session: this engine computes its request from now on.
+struct placed {
+  std::uint32_t rank = 0;
+  scheduler_actor scheduler;
+};
+using session_actor =
+    caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>,
+                     answers<rank_lost>, answers<stop>>;
 
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_verifier)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::enter_group)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_grammar_pool)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::placed)

@@ -41,6 +41,9 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   p.ignore_eos = true, p.stop = {"a", ""}, p.stop_token_ids = {4}, p.n = 2, p.logprobs = false, p.top_logprobs = 5;
   p.prompt_logprobs = true, p.logprobs_mode = logprobs_source::processed, p.golden_token_ids = {6, 7};
   p.logit_bias = {{8, -1.5f}};
+  p.so_args = {.schema_type = "json", .schema = "{}", .trigger_token_ids = {9, 10}, .bound_token_id = 0,
+               .strict = false, .any_whitespace = true, .max_whitespace = 3, .indent = {}, .any_order = true,
+               .infer_type = false, .dot_excludes_newline = true};
   const submit got = through_the_wire(sys, s);
   BOOST_TEST(got.head.term == 1u);
   BOOST_TEST(got.head.from == 4u);
@@ -53,7 +56,25 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   BOOST_TEST(got.work.seed == ~std::uint64_t{0});
   BOOST_TEST(got.work.eos_ids == s.work.eos_ids, boost::test_tools::per_element());
   BOOST_TEST(got.work.logit_rows == s.work.logit_rows, boost::test_tools::per_element());
-  BOOST_TEST((got.work.params == p)); // every field but seq_seed and so_args, which are absent here
+  BOOST_TEST((got.work.params == p)); // every field but seq_seed, which is absent here
+}
+
+BOOST_AUTO_TEST_CASE(a_constraint_survives_in_every_form_and_damaged_bytes_give_none) {
+  structured_output_args a{.schema_type = "ebnf", .schema = std::string("root ::= \"\0\xff\"", 13)};
+  BOOST_TEST(pack_so_args({}) == "");
+  BOOST_TEST((unpack_so_args("") == std::nullopt));
+  for (int form = 0; form < 128; ++form) {
+    const auto bit = [&](int b) { return (form >> b & 1) != 0; };
+    a.bound_token_id = bit(0) ? std::optional(-1) : std::nullopt;
+    a.indent = bit(1) ? std::optional(0) : std::nullopt;
+    a.strict = bit(2), a.any_whitespace = bit(3), a.any_order = bit(4), a.infer_type = bit(5);
+    a.dot_excludes_newline = bit(6);
+    const std::string bytes = pack_so_args(a);
+    BOOST_TEST((unpack_so_args(bytes) == a), form);
+    for (std::size_t n = 0; n < bytes.size(); ++n)
+      BOOST_TEST((unpack_so_args(bytes.substr(0, n)) == std::nullopt));
+    BOOST_TEST((unpack_so_args(bytes + '\0') == std::nullopt));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(tokens_arrive_field_by_field) {

@@ -1,0 +1,34 @@
+// What an LLM stands on: engines of this process, or those of a cluster. Both are reached through a gateway in this
+// process.
+#pragma once
+#include "actors/gateway.hpp"
+#include "actors/llm.hpp"
+#include "runtime/model/config.hpp"
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+// Who takes requests, and what they are checked against before. Does not change.
+struct engine_front {
+  gateway_actor gateway;
+  std::shared_ptr<live_requests> live = std::make_shared<live_requests>(); // of that gateway
+  std::shared_ptr<const tokenizer> vocabulary;
+  std::shared_ptr<const model_config> config;
+  scheduler_limits limits; // of each engine
+  std::string numerics_id;
+  std::string description; // for people
+};
+
+class backend {
+public:
+  virtual ~backend() = default; // live requests end with abort
+  virtual const engine_front& front() const = 0;
+  virtual std::string metrics() const = 0; // as LLM::metrics
+};
+
+// Throw config_error or device_error.
+std::unique_ptr<backend> make_local_backend(const engine_options& options);
+std::unique_ptr<backend> make_cluster_backend(const cluster_access& cluster);
+
+} // namespace troupe

@@ -1,0 +1,31 @@
+#include "actors/coordinator_process.hpp"
+#include "cluster/build_id.hpp"
+
+namespace troupe {
+
+using namespace std::chrono_literals;
+
+coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s.cluster, 4) {
+  membership_setup m;
+  m.build = build_id();
+  m.configuration = s.cluster.configuration;
+  m.suspect = s.suspect;
+  m.dead = s.dead;
+  membership_ = system_.spawn(membership, m);
+  const auto port = publish(system_, membership_, s.at);
+  if (!port) {
+    tell_from_outside(membership_, stop{});
+    wait_for_actors(system_, 5s);
+    throw config_error("", "control.port", std::to_string(s.at.port), port.failure().message,
+                       "give another port, or stop what listens there");
+  }
+  port_ = *port;
+}
+
+coordinator_process::~coordinator_process() {
+  tell_from_outside(membership_, stop{});
+  if (const std::size_t left = wait_for_actors(system_, 5s))
+    give_up_on_actors(left);
+}
+
+} // namespace troupe

@@ -1,0 +1,31 @@
+// The coordinator of a cluster: runs until the object goes.
+#pragma once
+#include "actors/cluster_system.hpp"
+#include "actors/membership.hpp"
+#include <memory>
+
+namespace troupe {
+
+struct coordinator_setup {
+  cluster_identity cluster;
+  endpoint at; // port 0: any
+  std::chrono::milliseconds suspect{1000}, dead{3000};
+};
+
+class coordinator_process {
+public:
+  explicit coordinator_process(const coordinator_setup& setup); // throws config_error: port in use
+  ~coordinator_process();
+  coordinator_process(const coordinator_process&) = delete;
+  coordinator_process& operator=(const coordinator_process&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+private:
+  cluster_system_config config_;
+  caf::actor_system system_{config_};
+  membership_actor membership_;
+  std::uint16_t port_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,40 @@
+// The engines of the cluster for one gateway: follows the views, connects to every worker that is active, and tells the
+// gateway which engines come and go. Detached: connecting blocks.
+#pragma once
+#include "actors/gateway.hpp"
+#include "actors/worker_root.hpp"
+#include "cluster/connect.hpp"
+#include <map>
+
+namespace troupe {
+
+struct directory_query {}; // -> directory_report
+TROUPE_FIELDS(directory_query)
+struct directory_report { // LOCAL
+  std::uint64_t term = 0, mepoch = 0;
+  std::vector<engine_info> engines; // that are connected, by rank
+};
+
+using engine_directory_actor =
+    caf::typed_actor<answers<view>, answers<tick>, answers<directory_query, directory_report>, answers<stop>>;
+
+struct engine_directory_state {
+  engine_directory_state() = default;
+  static inline const char* name = "engine_directory";
+  struct engine {
+    std::uint64_t incarnation = 0;
+    worker_root_actor worker;
+    std::optional<engine_info> info; // once it has answered
+  };
+  gateway_actor gateway;
+  view last;
+  std::map<std::uint32_t, engine> engines; // by rank
+  watch_list watched;
+};
+
+engine_directory_actor::behavior_type
+engine_directory(engine_directory_actor::stateful_pointer<engine_directory_state> self, const gateway_actor& gateway);
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory_report)

@@ -1,0 +1,93 @@
+#include "actors/member.hpp"
+
+namespace troupe {
+
+namespace {
+
+using self_ptr = member_actor::stateful_pointer<cluster_member_state>;
+
+// Older views may arrive behind newer ones when the coordinator changes.
+void take_view(self_ptr self, const view& v) {
+  auto& st = state_of(self);
+  if (v.term < st.last.term || (v.term == st.last.term && v.mepoch < st.last.mepoch))
+    return;
+  st.last = v;
+  const member& me = st.setup.who;
+  for (const member_entry& e : v.members)
+    if (e.who.name == me.name && (e.who.incarnation != me.incarnation || e.state == member_state::dead)) {
+      if (st.setup.on_expelled)
+        st.setup.on_expelled(e.state == member_state::dead ? "the cluster holds it for dead"
+                                                           : "another process of that name has taken its place");
+      return;
+    }
+  if (st.setup.on_view)
+    st.setup.on_view(v);
+}
+
+void find_coordinator(self_ptr self) {
+  auto& st = state_of(self);
+  const endpoint& at = st.setup.coordinators[st.next++ % st.setup.coordinators.size()];
+  const auto found = connect<membership_actor>(self->system(), at, st.setup.control_limit / 4);
+  if (!found)
+    return;
+  const membership_actor to = *found;
+  ask(self, to, st.setup.control_limit, join{st.setup.who})
+      .then(
+          [=](const view& v) {
+            auto& s = state_of(self);
+            s.coordinator = to;
+            watch(self, s.watched, to, [=](const caf::error&) { state_of(self).coordinator = {}; });
+            take_view(self, v);
+          },
+          [=](const caf::error& why) {
+            if (why == caf::sec::invalid_argument && state_of(self).setup.on_expelled)
+              state_of(self).setup.on_expelled(text(self->system(), why));
+          });
+}
+
+void note_progress(self_ptr self) {
+  auto& st = state_of(self);
+  if (!st.setup.scheduler || std::exchange(st.asked, true))
+    return;
+  ask(self, st.setup.scheduler, st.setup.control_limit, scheduler_query{})
+      .then(
+          [=](const scheduler_report& r) {
+            auto& s = state_of(self);
+            s.asked = false;
+            s.progress.steps = r.steps;
+            s.progress.running = r.running;
+            s.progress.waiting = r.waiting;
+            s.progress.free_blocks = r.free_blocks;
+          },
+          [=](const caf::error&) { state_of(self).asked = false; });
+}
+
+void beat(self_ptr self) {
+  auto& st = state_of(self);
+  note_progress(self);
+  if (st.coordinator)
+    tell(self, st.coordinator, st.progress);
+  else
+    find_coordinator(self);
+  tell_later(self, st.setup.beat, tick{});
+}
+
+} // namespace
+
+member_actor::behavior_type cluster_member(self_ptr self, const member_setup& setup) {
+  state_of(self).setup = setup;
+  state_of(self).progress.incarnation = setup.who.incarnation;
+  tell(self, member_actor(self), tick{});
+  return {
+      [=](const view& v) { take_view(self, v); },
+      [=](const tick&) { beat(self); },
+      [=](const stop&) {
+        auto& st = state_of(self);
+        if (st.coordinator)
+          tell(self, st.coordinator, leave{st.setup.who.incarnation});
+        self->quit();
+      },
+  };
+}
+
+} // namespace troupe

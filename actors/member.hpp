@@ -1,0 +1,36 @@
+// A process as a part of its cluster: joins the coordinator, says that it lives, hears every view and passes it on.
+// While no coordinator can be reached the process goes on with what it has and keeps asking. Detached: connecting
+// blocks.
+#pragma once
+#include "cluster/connect.hpp"
+#include "cluster/control_messages.hpp"
+#include <functional>
+
+namespace troupe {
+
+struct member_setup {
+  member who;
+  std::vector<endpoint> coordinators; // asked in this order
+  std::function<void(const view&)> on_view; // on the actor's thread
+  // The cluster holds this process for dead, or does not take it: it has no more part in anything.
+  std::function<void(const std::string& why)> on_expelled;
+  scheduler_actor scheduler; // of a worker: its progress is part of what the process says
+  std::chrono::milliseconds beat{200}, control_limit{2000};
+};
+
+struct cluster_member_state { // of the actor
+  cluster_member_state() = default;
+  static inline const char* name = "member";
+  member_setup setup;
+  membership_actor coordinator; // null: none is reached
+  std::size_t next = 0;         // coordinator to try
+  view last;
+  hb progress;
+  bool asked = false; // for the progress
+  watch_list watched;
+};
+
+member_actor::behavior_type cluster_member(member_actor::stateful_pointer<cluster_member_state> self,
+                                           const member_setup& setup);
+
+} // namespace troupe

@@ -1,0 +1,121 @@
+#include "actors/membership.hpp"
+
+namespace troupe {
+
+namespace {
+
+using self_ptr = membership_actor::stateful_pointer<membership_state>;
+
+view view_of(const membership_state& st) {
+  view v{st.term, st.mepoch, {}};
+  for (const auto& [name, e] : st.members)
+    v.members.push_back(e.known);
+  return v;
+}
+
+void announce(self_ptr self) {
+  auto& st = state_of(self);
+  ++st.mepoch;
+  const view v = view_of(st);
+  for (const auto& [name, e] : st.members)
+    if (e.process)
+      tell(self, e.process, v);
+}
+
+void set_state(self_ptr self, membership_state::entry& e, member_state to) {
+  if (std::exchange(e.known.state, to) == to)
+    return;
+  announce(self);
+  if (to == member_state::dead || to == member_state::left)
+    e.process = {};
+}
+
+membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {
+  for (auto& [name, e] : st.members)
+    if (e.known.who.incarnation == incarnation)
+      return &e;
+  return nullptr;
+}
+
+bool gone(const membership_state::entry& e) {
+  return e.known.state == member_state::dead || e.known.state == member_state::left;
+}
+
+// Empty, or why a process is not taken in.
+std::string refusal(const membership_state& st, const member& who) {
+  if (who.protocol != protocol_version)
+    return who.name + " speaks protocol " + std::to_string(who.protocol) + ", the cluster " +
+           std::to_string(protocol_version) + "; run the same build everywhere";
+  if (who.build != st.setup.build)
+    return who.name + " is build " + who.build + ", the cluster is " + st.setup.build + "; run the same build everywhere";
+  if (who.configuration != st.setup.configuration)
+    return who.name + " was started with configuration " + who.configuration + ", the cluster runs " +
+           st.setup.configuration + "; start it with the cluster's file";
+  const auto at = st.members.find(who.name);
+  if (at != st.members.end() && at->second.known.who.incarnation != who.incarnation && !gone(at->second))
+    return "another process is " + who.name + " already; stop it first";
+  if (at != st.members.end() && at->second.known.who.incarnation == who.incarnation && gone(at->second))
+    return who.name + " is held for dead; start it anew";
+  return {};
+}
+
+caf::result<view> take_in(self_ptr self, const join& j) {
+  auto& st = state_of(self);
+  if (const std::string why = refusal(st, j.who); !why.empty())
+    return caf::make_error(caf::sec::invalid_argument, why);
+  membership_state::entry& e = st.members[j.who.name];
+  e.known = {j.who, member_state::active};
+  e.process = caf::actor_cast<member_actor>(self->current_sender());
+  e.heard = self->clock().now();
+  watch(self, st.watched, e.process, [=, incarnation = j.who.incarnation](const caf::error&) {
+    if (auto* m = find(state_of(self), incarnation); m != nullptr && !gone(*m))
+      set_state(self, *m, member_state::dead);
+  });
+  announce(self);
+  return view_of(st);
+}
+
+void hear(self_ptr self, const hb& h) {
+  auto& st = state_of(self);
+  auto* e = find(st, h.incarnation);
+  if (e == nullptr || gone(*e))
+    return;
+  e->heard = self->clock().now();
+  e->progress = h;
+  if (e->known.state == member_state::suspect)
+    set_state(self, *e, member_state::active);
+}
+
+void look_for_silent(self_ptr self) {
+  auto& st = state_of(self);
+  const auto now = self->clock().now();
+  for (auto& [name, e] : st.members) {
+    if (gone(e))
+      continue;
+    if (now - e.heard >= st.setup.dead)
+      set_state(self, e, member_state::dead);
+    else if (now - e.heard >= st.setup.suspect)
+      set_state(self, e, member_state::suspect);
+  }
+  tell_later(self, st.setup.tick, tick{});
+}
+
+} // namespace
+
+membership_actor::behavior_type membership(self_ptr self, const membership_setup& setup) {
+  state_of(self).setup = setup;
+  tell_later(self, setup.tick, tick{});
+  return {
+      [=](const join& j) { return take_in(self, j); },
+      [=](const leave& l) {
+        if (auto* e = find(state_of(self), l.incarnation))
+          set_state(self, *e, member_state::left);
+      },
+      [=](const hb& h) { hear(self, h); },
+      [=](const view_query&) { return view_of(state_of(self)); },
+      [=](const tick&) { look_for_silent(self); },
+      [=](const stop&) { self->quit(); },
+  };
+}
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+// Who belongs to the cluster: takes processes in, hears that they live, tells everybody of every change. Pooled.
+#pragma once
+#include "cluster/control_messages.hpp"
+#include <chrono>
+#include <map>
+
+namespace troupe {
+
+struct membership_setup {
+  std::string build, configuration; // what every process must have
+  std::chrono::milliseconds suspect{1000}, dead{3000}, tick{200};
+};
+
+struct membership_state {
+  membership_state() = default;
+  static inline const char* name = "membership";
+  using clock = std::chrono::steady_clock;
+  struct entry {
+    member_entry known;
+    member_actor process; // hears views
+    clock::time_point heard{};
+    hb progress;
+  };
+  membership_setup setup;
+  std::map<std::string, entry> members; // by name
+  std::uint64_t term = 1, mepoch = 0;
+  watch_list watched;
+};
+
+membership_actor::behavior_type membership(membership_actor::stateful_pointer<membership_state> self,
+                                           const membership_setup& setup);
+
+} // namespace troupe

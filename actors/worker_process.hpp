@@ -1,0 +1,45 @@
+// One rank of a cluster: an engine that takes requests from the gateways of other processes. Runs until the object goes.
+#pragma once
+#include "actors/cluster_system.hpp"
+#include "actors/member.hpp"
+#include "actors/model_process.hpp"
+#include <mutex>
+#include <optional>
+
+namespace troupe {
+
+struct worker_setup {
+  cluster_identity cluster;
+  std::string name, node;     // "decode.3"
+  std::uint32_t rank = 0;     // in the cluster
+  std::uint64_t incarnation = 0;
+  endpoint at{"127.0.0.1", 0}; // port 0: any
+  engine_options engine;      // engines = 1
+};
+
+class worker_process {
+public:
+  // Loads the model and takes requests at once. Throws config_error or device_error.
+  explicit worker_process(const worker_setup& setup);
+  ~worker_process(); // what runs ends with an error that lets gateways go elsewhere
+  worker_process(const worker_process&) = delete;
+  worker_process& operator=(const worker_process&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  // Why the cluster goes on without this process, once it does.
+  std::optional<std::string> expelled() const;
+
+private:
+  void end(std::chrono::milliseconds limit);
+
+  model_process process_;
+  cluster_system_config config_;
+  caf::actor_system system_{config_};
+  worker_root_actor root_;
+  member_actor member_;
+  std::uint16_t port_ = 0;
+  mutable std::mutex mutex_;
+  std::optional<std::string> expelled_;
+};
+
+} // namespace troupe

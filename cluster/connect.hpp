@@ -1,0 +1,45 @@
+// Publishing an actor and reaching a published one (foundations.md §3.5). Both block: never from a pooled actor.
+#pragma once
+#include "cluster/caf.hpp"
+#include "runtime/base/result.hpp"
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+struct endpoint {
+  std::string host; // an address
+  std::uint16_t port = 0;
+  friend bool operator==(const endpoint&, const endpoint&) = default;
+};
+std::string to_string(const endpoint& e);
+// "127.0.0.1:47000" or "[::1]:47000".
+result<endpoint> parse_endpoint(const std::string& text);
+
+// Whether something accepts connections there. CAF's own connect to a silent address blocks for two minutes, and with
+// it every other connect of the process. Code: unreachable.
+status probe(const endpoint& to, std::chrono::milliseconds limit);
+
+// What the peer publishes there. Codes: unreachable, or refused: it is no part of this cluster, or of another build.
+template <class Handle>
+result<Handle> connect(caf::actor_system& system, const endpoint& to,
+                       std::chrono::milliseconds limit = std::chrono::milliseconds(500)) {
+  if (const status s = probe(to, limit); !s)
+    return s.failure();
+  auto handle = system.middleman().remote_actor<Handle>(to.host, to.port);
+  if (!handle)
+    return error{"refused", to_string(to) + " refused the connection: " + text(system, handle.error())};
+  return *handle;
+}
+
+// The port: the one asked for, or a free one if it was 0. Code: port_in_use.
+template <class Handle>
+result<std::uint16_t> publish(caf::actor_system& system, const Handle& actor, const endpoint& at) {
+  auto port = system.middleman().publish(actor, at.port, at.host.c_str());
+  if (!port)
+    return error{"port_in_use", "cannot listen on " + to_string(at) + ": " + text(system, port.error())};
+  return *port;
+}
+
+} // namespace troupe

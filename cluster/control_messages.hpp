@@ -1,0 +1,102 @@
+// What the processes of a cluster say to one another besides the requests themselves (messages.hpp): who is there, and
+// what a worker offers (cluster.md §3.3, §3.4). All of it travels over CAF; nothing here is large.
+#pragma once
+#include "cluster/messages.hpp"
+#include "runtime/scheduler/limits.hpp"
+
+namespace troupe {
+
+inline constexpr std::uint32_t protocol_version = 1; // of all messages between processes
+
+TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
+              history, nextn, varlen, backtracking, decode_steps_between, async, prefill_fill_tokens, ttft_bound_steps,
+              ageing_steps, lookahead_tokens, prefix_cache, cache_output_blocks, snapshot_interval, yoco, yoco_keep)
+
+// ---- worker
+
+struct engine_query {}; // -> engine_info
+TROUPE_FIELDS(engine_query)
+struct engine_info {
+  std::uint32_t rank = 0;
+  scheduler_actor scheduler;
+  kv_manager_actor kv;
+  spec_verifier_actor verifier;
+  scheduler_limits limits;
+  std::string numerics_id, model_id; // requests move only between engines of equal ones
+};
+TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, model_id)
+
+// ---- membership
+
+enum class member_role : std::uint8_t { node, worker, gateway };
+
+// One process. A process that was started again is another one: its incarnation differs.
+struct member {
+  member_role role = member_role::worker;
+  std::string name, node;          // unique in the cluster: "decode.3"; where it runs
+  std::uint32_t rank = 0;          // of a worker
+  std::uint64_t incarnation = 0;
+  std::string host;                // where others reach it
+  std::uint16_t port = 0;
+  std::uint32_t protocol = protocol_version;
+  std::string build, configuration; // digests that must be equal in all processes
+};
+TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration)
+
+enum class member_state : std::uint8_t { joining, warming, active, draining, left, suspect, dead };
+
+struct member_entry {
+  member who;
+  member_state state = member_state::joining;
+};
+TROUPE_FIELDS(member_entry, who, state)
+
+struct view {
+  std::uint64_t term = 0, mepoch = 0;
+  std::vector<member_entry> members;
+};
+TROUPE_FIELDS(view, term, mepoch, members)
+
+struct join { // -> view; the sender hears of every later one
+  member who;
+};
+TROUPE_FIELDS(join, who)
+struct leave { // one way: this process goes, of its own will
+  std::uint64_t incarnation = 0;
+};
+TROUPE_FIELDS(leave, incarnation)
+struct view_query {}; // -> view
+TROUPE_FIELDS(view_query)
+// A reminder to itself, of actors that do something now and then.
+struct tick {};
+TROUPE_FIELDS(tick)
+struct hb { // one way, every hb_ms
+  std::uint64_t incarnation = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t running = 0, waiting = 0;
+  std::int32_t free_blocks = 0;
+};
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks)
+
+} // namespace troupe
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe_control, caf::id_block::troupe::end)
+CAF_ADD_TYPE_ID(troupe_control, (troupe::engine_query))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::engine_info))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::view))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::join))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::leave))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::view_query))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::tick))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::hb))
+CAF_END_TYPE_ID_BLOCK(troupe_control)
+
+namespace troupe {
+
+using membership_actor =
+    caf::typed_actor<answers<join, view>, answers<leave>, answers<hb>, answers<view_query, view>, answers<tick>,
+                     answers<stop>>;
+// Of a process: it is told every view.
+using member_actor = caf::typed_actor<answers<view>, answers<tick>, answers<stop>>;
+
+} // namespace troupe
