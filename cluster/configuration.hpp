@@ -3,6 +3,7 @@
 // read_configuration fills it. Times end in their unit.
 #pragma once
 #include "runtime/base/engine_options.hpp"
+#include "runtime/experts/redundancy.hpp"
 #include <array>
 #include <cstdint>
 #include <map>
@@ -108,12 +109,12 @@ struct model_section {
 
 struct eplb_section {
   std::string policy = "deepinfer";
-  int min_extra = 32;                // redundant experts of a layer; rounded up to equal slots on every rank
-  int window = 100, interval = 1000; // steps; interval 0 = never on its own
-  int load_period_steps = 32;        // between two reports of a rank
-  double min_gain = 0.03;            // of the predicted balancedness, below which nothing moves
-  int max_moves = 0;                 // of one plan; 0 = as many as it has
-  int min_replicas = 1;              // of an expert, for policy fault_aware
+  int min_extra = default_min_extra_experts; // redundant experts of a layer; rounded up to equal slots on every rank
+  int window = 100, interval = 1000;         // steps; interval 0 = never on its own
+  int load_period_steps = 32;                // between two reports of a rank
+  double min_gain = 0.03;                    // of the predicted balancedness, below which nothing moves
+  int max_moves = 0;                         // of one plan; 0 = as many as it has
+  int min_replicas = 1;                      // of an expert, for policy fault_aware
   expert_spread spread = expert_spread::rank;
   expert_backup backup = expert_backup::none;
   int publish_interval_ms = 50;        // between two placement versions
@@ -228,23 +229,25 @@ std::string configuration_hash(const cluster_configuration& configuration);
 
 struct configuration_sources {
   std::string file;
-  std::vector<std::string> set; // "a.b=c", over the file
-  environment_map environment;  // TROUPE_A__B and the variables of the original engine, over these
-  std::string default_model;    // folder for an absent model.path
+  std::vector<std::string> set;  // "a.b=c", over the file
+  environment_map environment{}; // TROUPE_A__B and the variables of the original engine, over these
+  // Folder for an absent model.path, <root>/models/NAME; relative paths that are neither beside the working directory
+  // nor beside the file are looked up under this root.
+  std::string default_model{};
 };
 
 // What was read. `faults` has one entry for each thing to correct; with any of them `configuration` is not to be used.
 struct configuration_reading {
-  cluster_configuration configuration;
-  std::vector<config_error> faults; // in the order in which they were found
-  std::map<std::string, std::string>
-      origins; // of keys that a source gave ("worker_group.decode.count"): "FILE:LINE", ...
-  std::string source_of(const std::string& key) const; // the file for a key that none gave
   std::string file;
+  cluster_configuration configuration;
+  std::vector<config_error> faults;           // in the order in which they were found
+  std::vector<std::string> notes;             // what could not be checked here, or acts otherwise than one may think
+  std::map<std::string, std::string> origins; // of keys that a source gave ("worker_group.decode.count"): "FILE:LINE"
+  std::string source_of(const std::string& key) const; // the file for a key that none gave
 };
 
-// Reads and checks as far as it goes without the model (check_configuration in configuration_checks.hpp). Throws
-// nothing: a file that cannot be read is a fault too.
+// Reads everything and checks it as far as that goes without the model. Throws nothing: a file that cannot be read is a
+// fault too.
 configuration_reading read_configuration(const configuration_sources& sources);
 
 } // namespace troupe

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 #include <set>
@@ -472,6 +473,22 @@ private:
     }
     if (c.model.path.empty())
       c.model.path = sources_.default_model;
+    for (std::string* path : {&c.model.path, &c.model.config, &c.security.ca, &c.security.cert, &c.security.key,
+                              &c.security.curve_dir, &c.fault.schedule})
+      *path = found_path(*path);
+  }
+
+  // A relative path becomes that of what it names: in the working directory, beside the file, or with the program.
+  std::string found_path(const std::string& path) const {
+    namespace fs = std::filesystem;
+    if (path.empty() || fs::path(path).is_absolute())
+      return path;
+    std::error_code ignored;
+    for (const fs::path& root : {fs::current_path(ignored), fs::absolute(sources_.file, ignored).parent_path(),
+                                 fs::path(sources_.default_model).parent_path().parent_path()})
+      if (!root.empty() && fs::exists(root / path, ignored))
+        return (root / path).lexically_normal().string();
+    return path;
   }
 
   const configuration_sources& sources_;
