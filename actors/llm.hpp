@@ -7,6 +7,7 @@
 //
 // Thread-safe: any thread may submit; events of one request come in order, on an engine thread.
 #pragma once
+#include "runtime/base/engine_options.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/request/result_line.hpp"
 #include "runtime/request/sampling_params.hpp"
@@ -22,43 +23,6 @@ namespace troupe {
 
 class tokenizer;
 struct model_config;
-
-struct engine_options {
-  std::string model;                // folder of the released layout
-  std::string device = "cpu";       // cpu, reference, cuda-reference[:i]
-  int threads = 0;                  // 0 = one per available core; shared by all engines of the process
-  int engines = 1;                  // data-parallel engines
-  int ep = 1;                       // expert-parallel executors; 1 = every engine computes its experts itself
-  int cp = 1;                       // context-parallel ranks of each engine, for long prefills
-  bool group_sync = false;          // engines take steps of one kind together, as a group of several hosts must
-  int max_num_seqs = 64;            // running sequences per engine
-  int max_num_batched_tokens = 512; // rows of one step per engine
-  bool chunked_prefill = true;
-  int max_model_len = 0;        // 0 = the checkpoint's max_position_embeddings
-  bool async = true;            // plan a step while the one before it runs
-  int kv_blocks = 0;            // 0 = enough for max_num_seqs sequences within the memory budget
-  bool prefix_cache = true;     // requests share what equal prompt starts leave in the cache
-  int prefix_snapshots = 0;     // state slots beyond max_num_seqs that keep states for the cache; 0 = by memory
-  int snapshot_interval = 4096; // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
-  // Which step comes next, in steps and prompt rows; see scheduler_limits.
-  int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
-  std::optional<int> nextn;           // drafts of one round, 0 = no speculation; absent: the drafter's whole block
-  std::optional<bool> varlen;         // verification lengths by confidence; absent: yes
-  std::string verify = "coupled";     // coupled | rejection: how drafts are accepted
-  std::string spec_curve;             // file of the step-cost curve; empty: measured at every start
-  std::string confidence_temperature; // of the drafter's confidences: one, or nextn separated by commas; empty: 1
-  std::string roundings = "serving";  // serving | model | off
-  // Rows of a prompt that the consumer layers compute: off (all) | mask | compact | exact. Empty = compact with serving
-  // roundings, off with others.
-  std::string yoco;
-  int so_timeout = 20;               // seconds from a request's arrival to its compiled constraint
-  int so_compilers = 2;              // constraints compiled at once, each by a thread of its own
-  int so_cache_mib = 2048;           // MiB of compiled constraints kept for later requests; 0 = none
-  int yoco_keep = 0;                 // rows at a prompt's end that mask and compact keep; 0 = the fewest, 140 for V4.1
-  std::optional<std::uint64_t> seed; // exactness.md §6
-  std::function<void(double)>
-      on_load_progress{}; // hears values in (0, 1] while the weights are loaded, on the same thread
-};
 
 // A running cluster, for a gateway in this process.
 struct cluster_access {

@@ -13,7 +13,7 @@ void add_engine_options(CLI::App& app, engine_flags& flags) {
     const std::string name = o.name;
     const auto store = [&flags, name](const std::string& text) { flags.given[name] = text; };
     CLI::Option* option = nullptr;
-    if (o.type == engine_option::kind::toggle)
+    if (o.type() == engine_option::kind::toggle)
       option = app.add_flag_function(
           "--" + name + ",!--no-" + name, [store](std::int64_t count) { store(count > 0 ? "true" : "false"); }, o.help);
     else

@@ -9,7 +9,8 @@ namespace troupe {
 struct model_config;
 
 struct memory_question {
-  int ep = 1; // devices that share the routed experts
+  int ep = 1;           // devices that share the routed experts
+  int expert_slots = 0; // routed experts of each layer on a device, copies among them; 0: an equal share
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
   int max_model_len = 0;  // 0: the configuration's max_position_embeddings
