@@ -133,8 +133,10 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
 bool branch::begin_next_attempt() {
   if (!ledger_.next_attempt())
     return false;
-  result_.prompt_logprobs.clear();
-  result_.logits.clear();
+  if (ledger_.tokens().empty()) { // else all of it came before the first token, and does not come again
+    result_.prompt_logprobs.clear();
+    result_.logits.clear();
+  }
   return true;
 }
 

@@ -36,8 +36,8 @@ public:
   update take(const tokens& t, double now_ms);
   // The end from this side: abort, whose cause is the failure's code, or an error that the engine could not report.
   update end(finish_reason why, const error& failure, double now_ms);
-  // Another engine will compute it from the prompt on: false if all attempts are used. What came is kept, but for what
-  // belongs to the prompt, which comes again.
+  // Another engine will compute it from the prompt on: false if all attempts are used. What came is kept, but for the
+  // rows of a prompt that gave no token yet: they come again.
   bool begin_next_attempt();
 
   bool ended() const { return ended_; }

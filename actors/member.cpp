@@ -36,7 +36,7 @@ void find_coordinator(self_ptr self) {
           [=](const view& v) {
             auto& s = state_of(self);
             s.coordinator = to;
-            watch(self, s.watched, to, [=](const caf::error&) { state_of(self).coordinator = {}; });
+            watch(self, s.watched, to, [=](const caf::error&) { state_of(self).coordinator = membership_actor(); });
             take_view(self, v);
           },
           [=](const caf::error& why) {

@@ -27,7 +27,7 @@ void set_state(self_ptr self, membership_state::entry& e, member_state to) {
     return;
   announce(self);
   if (to == member_state::dead || to == member_state::left)
-    e.process = {};
+    e.process = member_actor();
 }
 
 membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {

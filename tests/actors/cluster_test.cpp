@@ -118,7 +118,7 @@ std::map<std::string, std::string> run(LLM& llm, const std::vector<asked>& all,
 void check_equal(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
   BOOST_TEST(got.size() == expected.size());
   for (const auto& [id, line] : expected)
-    BOOST_TEST(got.at(id) == line);
+    BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n" << line.substr(0, 300));
 }
 
 } // namespace
