@@ -1,6 +1,7 @@
 // What an LLM stands on: engines of this process, or those of a cluster. Both are reached through a gateway in this
 // process.
 #pragma once
+#include "actors/cluster_access.hpp"
 #include "actors/gateway.hpp"
 #include "actors/llm.hpp"
 #include "runtime/model/config.hpp"

@@ -1,4 +1,5 @@
 #include "actors/backend.hpp"
+#include "actors/cluster_system.hpp"
 #include "actors/engine_directory.hpp"
 #include "actors/member.hpp"
 #include "cluster/build_id.hpp"
@@ -16,30 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct network_config : caf::actor_system_config {
-  explicit network_config(const cluster_access& c) {
-    prepare<caf::id_block::troupe, caf::id_block::troupe_control>(*this, c.cluster, 2,
-                                                                  std::chrono::milliseconds(c.heartbeat_ms),
-                                                                  std::chrono::milliseconds(c.connection_timeout_ms));
-  }
-};
-
-std::vector<endpoint> endpoints_of(const std::vector<std::string>& texts) {
-  std::vector<endpoint> all;
-  for (const std::string& t : texts) {
-    const auto e = parse_endpoint(t);
-    if (!e)
-      throw config_error("", "coordinators", t, e.failure().message, "");
-    all.push_back(*e);
-  }
-  return all;
-}
-
 class cluster_backend final : public backend {
 public:
-  explicit cluster_backend(const cluster_access& c) : access_(c), config_(c) {
-    prepare_process<caf::id_block::troupe, caf::id_block::troupe_control>();
-    const std::vector<endpoint> coordinators = endpoints_of(c.coordinators);
+  explicit cluster_backend(const cluster_access& c) : access_(c), config_(c.identity, 2) {
     const auto source = std::make_shared<const checkpoint>(c.model);
     front_.config = std::shared_ptr<const model_config>(source, &source->config());
     front_.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(c.model + "/tokenizer.json"));
@@ -56,8 +36,8 @@ public:
     directory_ = system_.spawn<caf::detached>(engine_directory, front_.gateway);
     member_setup m;
     m.who = {member_role::gateway, c.name, {}, 0, mint_incarnation(), c.host, 0, protocol_version, build_id(),
-             c.configuration};
-    m.coordinators = coordinators;
+             c.identity.configuration};
+    m.coordinators = c.identity.coordinators;
     m.on_view = [to = directory_](const view& v) { tell_from_outside(to, v); };
     m.on_expelled = [this](const std::string& why) {
       const std::lock_guard lock(mutex_);
@@ -66,7 +46,7 @@ public:
     member_ = system_.spawn<caf::detached>(cluster_member, m);
     if (const std::string why = wait_for_engines(); !why.empty()) {
       end();
-      throw config_error("", "cluster", c.cluster, why, "see troupe status; start it with troupe launch");
+      throw config_error("", "cluster", c.identity.name, why, "see troupe status; start it with troupe launch");
     }
   }
   ~cluster_backend() override { end(); }
@@ -95,7 +75,7 @@ private:
       if (!r.engines.empty()) {
         front_.limits = r.engines.front().limits;
         front_.numerics_id = r.engines.front().numerics_id;
-        front_.description = "cluster " + access_.cluster + ", numerics " + front_.numerics_id + ", " +
+        front_.description = "cluster " + access_.identity.name + ", numerics " + front_.numerics_id + ", " +
                              std::to_string(r.engines.size()) + " engines at the start";
         return {};
       }
@@ -118,7 +98,7 @@ private:
 
   cluster_access access_;
   engine_front front_;
-  network_config config_;
+  cluster_system_config config_;
   mutable caf::actor_system system_{config_};
   engine_directory_actor directory_;
   member_actor member_;
@@ -154,7 +134,7 @@ std::string cluster_backend::metrics() const {
             },
             [](const caf::error&) {});
   }
-  return metrics_text(access_.cluster, all);
+  return metrics_text(access_.identity.name, all);
 }
 
 } // namespace

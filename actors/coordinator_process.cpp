@@ -11,6 +11,9 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   m.configuration = s.cluster.configuration;
   m.suspect = s.suspect;
   m.dead = s.dead;
+  m.stop_limit = s.stop_limit;
+  m.toml = s.toml;
+  m.on_shut_down = [this] { shut_down_ = true; };
   membership_ = system_.spawn(membership, m);
   const auto port = publish(system_, membership_, s.at);
   if (!port) {

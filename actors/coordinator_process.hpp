@@ -2,14 +2,15 @@
 #pragma once
 #include "actors/cluster_system.hpp"
 #include "actors/membership.hpp"
-#include <memory>
+#include <atomic>
 
 namespace troupe {
 
 struct coordinator_setup {
   cluster_identity cluster;
-  endpoint at; // port 0: any
-  std::chrono::milliseconds suspect{1000}, dead{3000};
+  std::string toml; // the resolved configuration
+  endpoint at;      // port 0: any
+  std::chrono::milliseconds suspect{1000}, dead{3000}, stop_limit{10000};
 };
 
 class coordinator_process {
@@ -20,12 +21,14 @@ public:
   coordinator_process& operator=(const coordinator_process&) = delete;
 
   std::uint16_t port() const { return port_; }
+  bool shut_down() const { return shut_down_; } // the cluster was stopped: this process is the last
 
 private:
   cluster_system_config config_;
   caf::actor_system system_{config_};
   membership_actor membership_;
   std::uint16_t port_ = 0;
+  std::atomic<bool> shut_down_{false};
 };
 
 } // namespace troupe

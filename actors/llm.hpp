@@ -24,18 +24,7 @@ namespace troupe {
 class tokenizer;
 struct model_config;
 
-// A running cluster, for a gateway in this process.
-struct cluster_access {
-  std::string cluster;                   // its name
-  std::vector<std::string> coordinators; // "address:port"
-  std::string host = "127.0.0.1";        // where the others reach this process
-  std::string name;                      // of this process in the cluster
-  std::string model;                     // folder: configuration and vocabulary are read, no weights
-  std::string configuration;             // digest of the cluster's
-  std::optional<std::uint64_t> seed;     // exactness.md §6
-  int heartbeat_ms = 500, connection_timeout_ms = 2000;
-  int ready_ms = 30000; // until some engine must be there
-};
+struct cluster_access; // actors/cluster_access.hpp
 
 // What `yoco` and `yoco_keep` stand for with the other options and a model: the mode and the rows that it keeps, 0 with
 // off. Throws config_error for what the model cannot do.

@@ -6,6 +6,11 @@ namespace {
 
 using self_ptr = member_actor::stateful_pointer<cluster_member_state>;
 
+void expel(self_ptr self, const std::string& why) {
+  if (const auto& f = state_of(self).setup.on_expelled)
+    f(why);
+}
+
 // Older views may arrive behind newer ones when the coordinator changes.
 void take_view(self_ptr self, const view& v) {
   auto& st = state_of(self);
@@ -15,10 +20,8 @@ void take_view(self_ptr self, const view& v) {
   const member& me = st.setup.who;
   for (const member_entry& e : v.members)
     if (e.who.name == me.name && (e.who.incarnation != me.incarnation || e.state == member_state::dead)) {
-      if (st.setup.on_expelled)
-        st.setup.on_expelled(e.state == member_state::dead ? "the cluster holds it for dead"
-                                                           : "another process of that name has taken its place");
-      return;
+      return expel(self, e.state == member_state::dead ? "the cluster holds it for dead"
+                                                       : "another process of that name has taken its place");
     }
   if (st.setup.on_view)
     st.setup.on_view(v);
@@ -36,12 +39,15 @@ void find_coordinator(self_ptr self) {
           [=](const view& v) {
             auto& s = state_of(self);
             s.coordinator = to;
-            watch(self, s.watched, to, [=](const caf::error&) { state_of(self).coordinator = membership_actor(); });
+            watch(self, s.watched, to, [=](const caf::error&) {
+              state_of(self).coordinator = membership_actor();
+              state_of(self).alone_since = self->clock().now();
+            });
             take_view(self, v);
           },
           [=](const caf::error& why) {
-            if (why == caf::sec::invalid_argument && state_of(self).setup.on_expelled)
-              state_of(self).setup.on_expelled(text(self->system(), why));
+            if (why == caf::sec::invalid_argument)
+              expel(self, text(self->system(), why));
           });
 }
 
@@ -67,6 +73,8 @@ void beat(self_ptr self) {
   note_progress(self);
   if (st.coordinator)
     tell(self, st.coordinator, st.progress);
+  else if (self->clock().now() - st.alone_since > st.setup.orphan_limit)
+    expel(self, "no coordinator was there for " + std::to_string(st.setup.orphan_limit.count()) + " ms");
   else
     find_coordinator(self);
   tell_later(self, st.setup.beat, tick{});
@@ -77,10 +85,15 @@ void beat(self_ptr self) {
 member_actor::behavior_type cluster_member(self_ptr self, const member_setup& setup) {
   state_of(self).setup = setup;
   state_of(self).progress.incarnation = setup.who.incarnation;
+  state_of(self).alone_since = self->clock().now();
   tell(self, member_actor(self), tick{});
   return {
       [=](const view& v) { take_view(self, v); },
       [=](const tick&) { beat(self); },
+      [=](const shut_down&) {
+        if (const auto& f = state_of(self).setup.on_stop)
+          f();
+      },
       [=](const stop&) {
         auto& st = state_of(self);
         if (st.coordinator)

@@ -14,8 +14,11 @@ struct member_setup {
   std::function<void(const view&)> on_view; // on the actor's thread
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
-  scheduler_actor scheduler; // of a worker: its progress is part of what the process says
+  std::function<void()> on_stop; // the cluster is being stopped: this process is to end
+  scheduler_actor scheduler;     // of a worker: its progress is part of what the process says
   std::chrono::milliseconds beat{200}, control_limit{2000};
+  // Without a coordinator for so long, the process has no more part in anything.
+  std::chrono::milliseconds orphan_limit{60000};
 };
 
 struct cluster_member_state { // of the actor
@@ -27,6 +30,7 @@ struct cluster_member_state { // of the actor
   view last;
   hb progress;
   bool asked = false; // for the progress
+  std::chrono::steady_clock::time_point alone_since{};
   watch_list watched;
 };
 

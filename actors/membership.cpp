@@ -1,4 +1,5 @@
 #include "actors/membership.hpp"
+#include <algorithm>
 
 namespace troupe {
 
@@ -59,8 +60,41 @@ std::string refusal(const membership_state& st, const member& who) {
   return {};
 }
 
+cluster_status status_of(self_ptr self) {
+  const auto& st = state_of(self);
+  const auto now = self->clock().now();
+  const auto ms_since = [&](auto then) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
+  };
+  cluster_status s{st.term, st.mepoch, ms_since(st.began), st.setup.configuration, st.stop_at.has_value(), {}};
+  for (const auto& [name, e] : st.members)
+    s.members.push_back({e.known, e.progress, ms_since(e.heard)});
+  return s;
+}
+
+// Gateways first, so that no request finds its worker gone; node agents wait for their workers.
+void shut_all_down(self_ptr self) {
+  auto& st = state_of(self);
+  if (st.stop_at)
+    return;
+  st.stop_at = self->clock().now() + st.setup.stop_limit;
+  for (const member_role role : {member_role::gateway, member_role::worker, member_role::node})
+    for (const auto& [name, e] : st.members)
+      if (e.process && e.known.who.role == role)
+        tell(self, e.process, shut_down{});
+}
+
+void end_when_all_are_gone(self_ptr self) {
+  auto& st = state_of(self);
+  const bool all_gone = std::ranges::all_of(st.members, [](const auto& m) { return gone(m.second); });
+  if (st.stop_at && (all_gone || self->clock().now() >= *st.stop_at) && st.setup.on_shut_down)
+    std::exchange(st.setup.on_shut_down, nullptr)();
+}
+
 caf::result<view> take_in(self_ptr self, const join& j) {
   auto& st = state_of(self);
+  if (st.stop_at)
+    return caf::make_error(caf::sec::invalid_argument, "the cluster is being stopped");
   if (const std::string why = refusal(st, j.who); !why.empty())
     return caf::make_error(caf::sec::invalid_argument, why);
   membership_state::entry& e = st.members[j.who.name];
@@ -97,6 +131,7 @@ void look_for_silent(self_ptr self) {
     else if (now - e.heard >= st.setup.suspect)
       set_state(self, e, member_state::suspect);
   }
+  end_when_all_are_gone(self);
   tell_later(self, st.setup.tick, tick{});
 }
 
@@ -104,6 +139,7 @@ void look_for_silent(self_ptr self) {
 
 membership_actor::behavior_type membership(self_ptr self, const membership_setup& setup) {
   state_of(self).setup = setup;
+  state_of(self).began = self->clock().now();
   tell_later(self, setup.tick, tick{});
   return {
       [=](const join& j) { return take_in(self, j); },
@@ -113,6 +149,11 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
       },
       [=](const hb& h) { hear(self, h); },
       [=](const view_query&) { return view_of(state_of(self)); },
+      [=](const status_query&) { return status_of(self); },
+      [=](const configuration_query&) {
+        return configuration_text{state_of(self).setup.toml, state_of(self).setup.configuration};
+      },
+      [=](const shut_down&) { shut_all_down(self); },
       [=](const tick&) { look_for_silent(self); },
       [=](const stop&) { self->quit(); },
   };

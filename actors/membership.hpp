@@ -2,13 +2,18 @@
 #pragma once
 #include "cluster/control_messages.hpp"
 #include <chrono>
+#include <functional>
 #include <map>
+#include <optional>
 
 namespace troupe {
 
 struct membership_setup {
-  std::string build, configuration; // what every process must have
+  std::string build, configuration; // what every process must have; the latter as a digest
+  std::string toml;                 // that configuration
   std::chrono::milliseconds suspect{1000}, dead{3000}, tick{200};
+  std::chrono::milliseconds stop_limit{10000}; // of all processes, once they were told to end
+  std::function<void()> on_shut_down;          // all have ended, or the limit is over
 };
 
 struct membership_state {
@@ -24,6 +29,8 @@ struct membership_state {
   membership_setup setup;
   std::map<std::string, entry> members; // by name
   std::uint64_t term = 1, mepoch = 0;
+  clock::time_point began{};
+  std::optional<clock::time_point> stop_at; // the cluster is being shut down until then
   watch_list watched;
 };
 

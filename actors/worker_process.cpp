@@ -44,6 +44,9 @@ worker_process::worker_process(const worker_setup& s)
     const std::lock_guard lock(mutex_);
     expelled_ = why;
   };
+  m.on_stop = [this] { told_to_stop_ = true; };
+  m.beat = s.beat;
+  m.orphan_limit = s.orphan_limit;
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

@@ -3,6 +3,7 @@
 #include "actors/cluster_system.hpp"
 #include "actors/member.hpp"
 #include "actors/model_process.hpp"
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -15,6 +16,7 @@ struct worker_setup {
   std::uint64_t incarnation = 0;
   endpoint at{"127.0.0.1", 0}; // port 0: any
   engine_options engine;      // engines = 1
+  std::chrono::milliseconds beat{200}, orphan_limit{60000};
 };
 
 class worker_process {
@@ -28,6 +30,7 @@ public:
   std::uint16_t port() const { return port_; }
   // Why the cluster goes on without this process, once it does.
   std::optional<std::string> expelled() const;
+  bool told_to_stop() const { return told_to_stop_; } // by the cluster
 
 private:
   void end(std::chrono::milliseconds limit);
@@ -40,6 +43,7 @@ private:
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;
   std::optional<std::string> expelled_;
+  std::atomic<bool> told_to_stop_{false};
 };
 
 } // namespace troupe

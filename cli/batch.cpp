@@ -1,5 +1,5 @@
 // troupe batch: request lines in, result lines out, resumed by request id.
-#include "cli/engine_settings.hpp"
+#include "cli/cluster_session.hpp"
 #include "cli/finished_results.hpp"
 #include "cli/log.hpp"
 #include "cli/progress.hpp"
@@ -59,7 +59,7 @@ private:
 } // namespace
 
 int run_batch(const batch_options& options) {
-  const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
+  check_engine(options.engine);
   file_handle input = open_input(options.input);
   file_handle output = open_output(options.output);
   check_distinct(input, output);
@@ -67,12 +67,13 @@ int run_batch(const batch_options& options) {
   const finished_results kept =
       output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
   line_writer out(std::move(output));
-  engine_session session(engine_settings, options.engine.metrics_file);
+  const std::unique_ptr<engine_session> made = make_session(options.engine);
+  engine_session& session = *made;
 
   batch_run run(std::move(input), *session.engine, out, kept);
   progress_line progress("batch");
   const run_outcome outcome = run_requests(
-      session, run, 4 * engine_settings.max_num_seqs * engine_settings.engines, false,
+      session, run, 4 * session.most_sequences, false,
       [&run](const generation_event& e) { return run.receive(e); },
       [&] { progress.show(run.done(), total, fmt::format("results, {} failed,", run.failed_count())); });
   progress.clear();

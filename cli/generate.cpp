@@ -1,4 +1,5 @@
 // troupe generate: completes prompts and prints text or result lines.
+#include "cli/cluster_session.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
@@ -140,7 +141,8 @@ int run_generate(const generate_options& options) {
   if (show_demonstration && !options.temperature_given)
     params.temperature = 0;
 
-  engine_session session(resolve_engine_options(options.engine, process_environment()), options.engine.metrics_file);
+  const std::unique_ptr<engine_session> made = make_session(options.engine);
+  engine_session& session = *made;
   const bool streaming = !options.json && requests.size() == 1 && params.n == 1 && ::isatty(STDOUT_FILENO) == 1;
   printer out(options.json, streaming, requests.size(), params.n);
   if (show_demonstration && !options.json && !out.print(demonstration))

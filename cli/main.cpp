@@ -24,6 +24,13 @@ struct verb_runner {
   int operator()(const troupe::bench_options& o) const { return troupe::run_bench(o); }
   int operator()(const troupe::make_model_options& o) const { return troupe::run_make_model(o); }
   int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }
+  int operator()(const troupe::launch_options& o) const { return troupe::run_launch(o); }
+  int operator()(const troupe::status_options& o) const { return troupe::run_status(o); }
+  int operator()(const troupe::stop_options& o) const { return troupe::run_stop(o); }
+  int operator()(const troupe::logs_options& o) const { return troupe::run_logs(o); }
+  int operator()(const troupe::coordinator_options& o) const { return troupe::run_coordinator(o); }
+  int operator()(const troupe::node_options& o) const { return troupe::run_node(o); }
+  int operator()(const troupe::worker_options& o) const { return troupe::run_worker(o); }
 };
 
 // Memory that is short on a thread of the engine has nobody to tell it to: one line instead of a crash report. Anything

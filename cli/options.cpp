@@ -1,4 +1,5 @@
 #include "cli/options.hpp"
+#include "cli/cluster_options.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/verbs.hpp"
 #include <charconv>
@@ -90,6 +91,14 @@ void add_metrics_option(CLI::App& app, engine_flags& flags) {
                  "file for counts and times in Prometheus' text format, written at the end")
       ->type_name("FILE")
       ->group("Diagnostics");
+}
+
+void add_cluster_option(CLI::App& app, engine_flags& flags) {
+  app.add_option("--cluster", flags.cluster,
+                 "have it computed by a running cluster: its file, or ADDRESS:PORT of its coordinator; engine options "
+                 "are those of the cluster")
+      ->type_name("FILE|ADDRESS:PORT")
+      ->group("Engine");
 }
 
 void add_log_options(CLI::App& app, log_settings& log) {
@@ -355,6 +364,10 @@ command_line parse_command_line(int argc, char** argv) {
   check_model_options check_model;
   CLI::App* check_model_verb = add_check_model(app, check_model);
 
+  const cluster_verbs cluster(app);
+  add_cluster_option(*generate_verb, generate.engine);
+  add_cluster_option(*batch_verb, batch.engine);
+
   add_metrics_option(*generate_verb, generate.engine);
   add_metrics_option(*chat_verb, chat.engine);
   add_metrics_option(*batch_verb, batch.engine);
@@ -362,6 +375,8 @@ command_line parse_command_line(int argc, char** argv) {
   add_metrics_option(*baseline_verb, baseline.engine);
   for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb,
                          grammar_check_verb, bench_verb, make_model_verb, check_model_verb})
+    add_log_options(*verb, line.log);
+  for (CLI::App* verb : cluster.all())
     add_log_options(*verb, line.log);
 
   if (argc <= 1) {
@@ -396,7 +411,7 @@ command_line parse_command_line(int argc, char** argv) {
     line.verb = std::move(make_model);
   else if (check_model_verb->parsed())
     line.verb = std::move(check_model);
-  else {
+  else if (!cluster.take(line)) {
     std::cout << app.help();
     line.exit_code = 0;
   }

@@ -15,6 +15,7 @@ struct engine_flags {
   std::map<std::string, std::string> given;
   std::string config_file;  // --config; empty if absent
   std::string metrics_file; // --metrics; empty if absent
+  std::string cluster;      // --cluster: the engines of a running cluster instead; empty if absent
 };
 
 struct log_settings {
@@ -70,6 +71,42 @@ struct bench_options {
   bool smoke = false;
 };
 
+// A cluster's configuration, with values from the command line over those of the file.
+struct cluster_file {
+  std::string file;
+  std::vector<std::string> set; // "table.key=value"
+};
+
+struct cluster_process_options {
+  cluster_file file;
+  std::string name;              // of a node
+  int index = 0;                 // of a coordinator; the rank of a worker
+  std::uint64_t incarnation = 0; // 0: made here
+};
+struct coordinator_options : cluster_process_options {};
+struct node_options : cluster_process_options {};
+struct worker_options : cluster_process_options {};
+
+struct launch_options {
+  cluster_file file;
+  int wait_ms = 300000; // until all workers must be active
+};
+
+struct stop_options {
+  cluster_file file;
+  bool now = false;
+};
+
+struct status_options {
+  cluster_file file;
+  bool json = false, watch = false;
+};
+
+struct logs_options {
+  cluster_file file;
+  std::string process;
+};
+
 struct make_model_options {
   std::string folder, config_file, tokenizer_file; // empty files: those that come with the program
   bool full = false, index_only = false;
@@ -92,7 +129,9 @@ struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
-               tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options>
+               tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options,
+               launch_options, status_options, stop_options, logs_options, coordinator_options, node_options,
+               worker_options>
       verb;
 };
 

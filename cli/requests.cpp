@@ -1,4 +1,5 @@
 #include "cli/requests.hpp"
+#include "actors/cluster_access.hpp"
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
 #include "cli/progress.hpp"
@@ -170,21 +171,41 @@ private:
 
 } // namespace
 
-engine_session::engine_session(const engine_options& options, const std::string& metrics) : metrics_file(metrics) {
-  if (!metrics_file.empty())
-    check_replaceable(metrics_file, {});
-  progress_line progress("loading " + options.model);
-  std::atomic<int> percent{0};
-  engine_options watched = options;
-  watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
-  auto loading = std::async(std::launch::async, [&watched] { return std::make_unique<LLM>(watched); });
+namespace {
+
+// Made beside the main thread, which shows how far it is and ends the process on Ctrl-C.
+std::unique_ptr<LLM> made_beside(interrupts& signals, const std::string& title, const std::atomic<int>& percent,
+                                 const std::function<std::unique_ptr<LLM>()>& make) {
+  progress_line progress(title);
+  auto loading = std::async(std::launch::async, make);
   while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     if (signals.count() > 0)
       ::_exit(exit_interrupted);
     progress.show(percent, 100, "%,");
   }
-  engine = loading.get();
   progress.clear();
+  return loading.get();
+}
+
+} // namespace
+
+engine_session::engine_session(const cluster_access& cluster, const std::string& metrics) : metrics_file(metrics) {
+  if (!metrics_file.empty())
+    check_replaceable(metrics_file, {});
+  const std::atomic<int> percent{0};
+  engine = made_beside(signals, "reaching " + cluster.identity.name, percent,
+                       [&cluster] { return std::make_unique<LLM>(cluster); });
+  spdlog::debug("{}", engine->description());
+}
+
+engine_session::engine_session(const engine_options& options, const std::string& metrics) : metrics_file(metrics) {
+  if (!metrics_file.empty())
+    check_replaceable(metrics_file, {});
+  std::atomic<int> percent{0};
+  engine_options watched = options;
+  watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
+  engine = made_beside(signals, "loading " + options.model, percent,
+                       [&watched] { return std::make_unique<LLM>(watched); });
   if (engine->config().num_nextn_predict_layers == 0 && !options.nextn)
     spdlog::info("{}: the checkpoint has no drafter: no speculation", options.model);
   spdlog::debug("{}", engine->description());

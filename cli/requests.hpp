@@ -15,6 +15,8 @@ public:
   // metrics_file: where run_requests writes the engine's metrics at its end; empty is nowhere. Throws config_error or
   // device_error.
   explicit engine_session(const engine_options& options, const std::string& metrics_file = {});
+  // The engines of a running cluster.
+  engine_session(const cluster_access& cluster, const std::string& metrics_file);
   // Gives the signals their usual effect again, so that Ctrl-C also ends a shutdown, and stops the engine.
   ~engine_session();
   engine_session(const engine_session&) = delete;
@@ -23,6 +25,7 @@ public:
   interrupts signals; // before the engine: its threads must not take them
   std::unique_ptr<LLM> engine;
   std::string metrics_file;
+  int most_sequences = 256; // that run at once, over all engines
 };
 
 struct engine_request {

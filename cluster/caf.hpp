@@ -165,22 +165,22 @@ inline std::string text(caf::actor_system& sys, const caf::error& e) {
   return to_string(e);
 #endif
 }
-// A system that talks to other processes: those that name the same `cluster`. Both times must be the same on all nodes.
+// A system that talks to other processes of the same build. Both times must be the same on all nodes.
 template <class... Blocks>
-void prepare(caf::actor_system_config& cfg, const std::string& cluster, std::size_t threads,
+void prepare(caf::actor_system_config& cfg, const std::string& build, std::size_t threads,
              std::chrono::milliseconds beat, std::chrono::milliseconds dead) {
   cfg.load<caf::io::middleman>(); // first: CAF 1.x knows the middleman options only after this
 #if TROUPE_CAF_OLD
   (cfg.add_message_types<Blocks>(), ...);
   cfg.set("scheduler.policy", caf::atom("sharing"));
   cfg.set("scheduler.max-threads", threads);
-  cfg.set("middleman.app-identifiers", std::vector<std::string>{cluster});
+  cfg.set("middleman.app-identifiers", std::vector<std::string>{build});
   cfg.set("middleman.heartbeat-interval", caf::timespan{beat});
   cfg.set("middleman.connection-timeout", caf::timespan{dead});
 #else
   cfg.set("caf.scheduler.policy", "sharing");
   cfg.set("caf.scheduler.max-threads", threads);
-  cfg.set("caf.middleman.app-identifiers", std::vector<std::string>{cluster});
+  cfg.set("caf.middleman.app-identifiers", std::vector<std::string>{build});
   cfg.set("caf.middleman.heartbeat-interval", caf::timespan{beat});
   cfg.set("caf.middleman.connection-timeout", caf::timespan{dead});
 #endif

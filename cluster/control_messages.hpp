@@ -70,6 +70,16 @@ TROUPE_FIELDS(view_query)
 // A reminder to itself, of actors that do something now and then.
 struct tick {};
 TROUPE_FIELDS(tick)
+struct status_query {}; // -> cluster_status
+TROUPE_FIELDS(status_query)
+struct configuration_query {}; // -> configuration_text
+TROUPE_FIELDS(configuration_query)
+struct configuration_text { // the resolved configuration of the cluster
+  std::string toml, digest;
+};
+TROUPE_FIELDS(configuration_text, toml, digest)
+struct shut_down {}; // one way, to the coordinator: it passes it on to every process, waits for them, and ends itself
+TROUPE_FIELDS(shut_down)
 struct hb { // one way, every hb_ms
   std::uint64_t incarnation = 0;
   std::uint64_t steps = 0;
@@ -77,6 +87,19 @@ struct hb { // one way, every hb_ms
   std::int32_t free_blocks = 0;
 };
 TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks)
+struct member_report {
+  member_entry known;
+  hb progress;
+  std::uint64_t silent_ms = 0; // since it was last heard
+};
+TROUPE_FIELDS(member_report, known, progress, silent_ms)
+struct cluster_status {
+  std::uint64_t term = 0, mepoch = 0, uptime_ms = 0;
+  std::string configuration; // digest
+  bool stopping = false;
+  std::vector<member_report> members; // by name
+};
+TROUPE_FIELDS(cluster_status, term, mepoch, uptime_ms, configuration, stopping, members)
 
 } // namespace troupe
 
@@ -89,14 +112,20 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::leave))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::view_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::tick))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::hb))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::status_query))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::cluster_status))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_query))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_text))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::shut_down))
 CAF_END_TYPE_ID_BLOCK(troupe_control)
 
 namespace troupe {
 
 using membership_actor =
-    caf::typed_actor<answers<join, view>, answers<leave>, answers<hb>, answers<view_query, view>, answers<tick>,
-                     answers<stop>>;
-// Of a process: it is told every view.
-using member_actor = caf::typed_actor<answers<view>, answers<tick>, answers<stop>>;
+    caf::typed_actor<answers<join, view>, answers<leave>, answers<hb>, answers<view_query, view>,
+                     answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,
+                     answers<shut_down>, answers<tick>, answers<stop>>;
+// Of a process: it is told every view, and to stop when the cluster does.
+using member_actor = caf::typed_actor<answers<view>, answers<shut_down>, answers<tick>, answers<stop>>;
 
 } // namespace troupe

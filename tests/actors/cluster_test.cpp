@@ -1,10 +1,10 @@
 // Requests through the processes of a cluster, here as several actor systems of one process over loopback: the bytes are
 // those of one engine, whichever worker computes them and whichever is lost.
+#include "actors/cluster_access.hpp"
 #include "actors/coordinator_process.hpp"
 #include "actors/worker_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "tests/support/embedded_options.hpp"
-#include "tests/support/sanitizers.hpp"
 #include <boost/test/unit_test.hpp>
 #include <condition_variable>
 #include <map>
@@ -38,11 +38,9 @@ struct small_cluster {
   }
   cluster_access access() const {
     cluster_access a;
-    a.cluster = identity.name;
-    a.coordinators = {to_string(identity.coordinators.front())};
+    a.identity = identity;
     a.name = "batch.1";
     a.model = embedded_options().model;
-    a.configuration = identity.configuration;
     return a;
   }
 };
@@ -173,18 +171,18 @@ BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {
   check_equal(got, expected);
 }
 
-BOOST_AUTO_TEST_CASE(processes_of_another_cluster_or_configuration_are_refused) {
+BOOST_AUTO_TEST_CASE(another_configuration_is_refused_and_silence_has_a_limit) {
   small_cluster c;
   c.start(0);
   cluster_access other = c.access();
   other.ready_ms = 2000;
-  other.configuration = "another";
+  other.identity.configuration = "another";
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("start it with the cluster's file") != std::string::npos;
   });
   other = c.access();
   other.ready_ms = 700;
-  other.cluster = "another";
+  other.identity.coordinators = {{"127.0.0.1", 1}};
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("no coordinator answered within 700 ms") != std::string::npos;
   });

@@ -1,0 +1,31 @@
+#include "actors/node_process.hpp"
+#include <thread>
+
+namespace troupe {
+
+using namespace std::chrono_literals;
+
+node_process::node_process(node_setup s) : config_(s.cluster, 2), stop_limit_(s.agent.stop_limit) {
+  s.agent.done = done_;
+  agent_ = system_.spawn(node_agent, s.agent);
+  member_setup m;
+  m.who = {member_role::node, s.name,           s.node,     0, s.incarnation, s.host, 0,
+           protocol_version,  build_id(), s.cluster.configuration};
+  m.coordinators = s.cluster.coordinators;
+  m.on_stop = [this] { told_to_stop_ = true; };
+  m.beat = s.beat;
+  m.orphan_limit = s.orphan_limit;
+  member_ = system_.spawn<caf::detached>(cluster_member, m);
+}
+
+node_process::~node_process() {
+  tell_from_outside(agent_, stop{});
+  const auto last = std::chrono::steady_clock::now() + stop_limit_ + 5s;
+  while (!done_->load() && std::chrono::steady_clock::now() < last) // while workers end, the node is still there
+    std::this_thread::sleep_for(5ms);
+  tell_from_outside(member_, stop{});
+  if (const std::size_t left = wait_for_actors(system_, 5s))
+    give_up_on_actors(left);
+}
+
+} // namespace troupe

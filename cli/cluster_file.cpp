@@ -1,0 +1,95 @@
+#include "cli/cluster_file.hpp"
+#include "cli/engine_settings.hpp"
+#include "cli/interrupts.hpp"
+#include "cli/log.hpp"
+#include "cli/verbs.hpp"
+#include "cluster/child_process.hpp"
+#include <climits>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+namespace troupe {
+
+loaded_cluster load_cluster(const cluster_file& file) {
+  configuration_reading r = read_configuration({file.file, file.set, process_environment(), default_model_folder()});
+  for (std::size_t i = 1; i < r.faults.size(); ++i)
+    spdlog::error("{}", r.faults[i].what());
+  if (!r.faults.empty())
+    throw r.faults.front();
+  auto layout = layout_of(r.configuration);
+  if (!layout)
+    throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
+  return {r.configuration, std::move(*layout), std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
+}
+
+own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,
+                       const endpoint& at, const std::string& configuration)
+    : state_(std::move(state)), name_(std::move(name)) {
+  if (const auto other = state_->read(name_); other && other->pid != ::getpid())
+    throw config_error("", "cluster.state_dir", state_->path(),
+                       name_ + " runs here already as process " + std::to_string(other->pid),
+                       "stop it first (troupe stop), or give this cluster a state_dir of its own");
+  state_->write({name_, ::getpid(), start_ticks(::getpid()).value_or(0), incarnation, at, configuration});
+}
+
+own_record::~own_record() {
+  state_->remove(name_);
+}
+
+coordinator_client::coordinator_client(const cluster_identity& cluster) : cluster_(cluster), config_(cluster, 2) {}
+
+coordinator_client::~coordinator_client() {
+  if (const std::size_t left = wait_for_actors(system_, std::chrono::seconds(5)))
+    give_up_on_actors(left);
+}
+
+result<membership_actor> coordinator_client::reach() {
+  error last{"unreachable", "no coordinator is known"};
+  for (const endpoint& e : cluster_.coordinators) {
+    auto found = connect<membership_actor>(system_, e);
+    if (found)
+      return *found;
+    last = found.failure();
+  }
+  return last;
+}
+
+template <class Answer, class Query>
+result<Answer> ask_once(caf::actor_system& system, const membership_actor& whom, const Query& query) {
+  caf::scoped_actor self{system};
+  result<Answer> answer = error{"unreachable", "the coordinator does not answer"};
+  ask(self.ptr(), whom, std::chrono::milliseconds(2000), query)
+      .receive([&](const Answer& a) { answer = a; },
+               [&](const caf::error& e) { answer = error{"unreachable", text(system, e)}; });
+  return answer;
+}
+
+result<cluster_status> coordinator_client::status() {
+  const auto to = reach();
+  return to ? ask_once<cluster_status>(system_, *to, status_query{}) : result<cluster_status>(to.failure());
+}
+
+result<configuration_text> coordinator_client::configuration() {
+  const auto to = reach();
+  return to ? ask_once<configuration_text>(system_, *to, configuration_query{})
+            : result<configuration_text>(to.failure());
+}
+
+troupe::status coordinator_client::shut_down() {
+  const auto to = reach();
+  if (!to)
+    return to.failure();
+  tell_from_outside(*to, troupe::shut_down{});
+  return ask_once<cluster_status>(system_, *to, status_query{}) ? troupe::status(nothing{}) // has heard both
+                                                                : troupe::status(error{"unreachable", "no answer"});
+}
+
+std::string own_path() {
+  char path[PATH_MAX];
+  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+  if (n <= 0)
+    throw config_error("", "", "", "the path of this program is unknown", "mount /proc");
+  return {path, static_cast<std::size_t>(n)};
+}
+
+} // namespace troupe

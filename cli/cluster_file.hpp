@@ -1,0 +1,52 @@
+// A cluster's configuration file for the verbs that start, reach or stop processes of the cluster.
+#pragma once
+#include "cli/options.hpp"
+#include "actors/cluster_system.hpp"
+#include <memory>
+
+namespace troupe {
+
+struct loaded_cluster {
+  cluster_configuration configuration;
+  cluster_layout layout;
+  std::shared_ptr<const state_dir> state;
+};
+
+// Throws config_error with the first fault; every further one is logged before.
+loaded_cluster load_cluster(const cluster_file& file);
+
+// The record of this process for as long as the object lives.
+class own_record {
+public:
+  // Throws config_error if a process of that name runs already.
+  own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation, const endpoint& at,
+             const std::string& configuration);
+  ~own_record();
+  own_record(const own_record&) = delete;
+  own_record& operator=(const own_record&) = delete;
+
+private:
+  std::shared_ptr<const state_dir> state_;
+  std::string name_;
+};
+
+// Actors for one question to the coordinator.
+class coordinator_client {
+public:
+  explicit coordinator_client(const cluster_identity& cluster);
+  ~coordinator_client();
+  result<cluster_status> status();
+  result<configuration_text> configuration();
+  troupe::status shut_down(); // told, not done
+
+private:
+  result<membership_actor> reach();
+  cluster_identity cluster_;
+  cluster_system_config config_;
+  caf::actor_system system_{config_};
+};
+
+// This binary.
+std::string own_path();
+
+} // namespace troupe

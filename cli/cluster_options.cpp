@@ -1,0 +1,76 @@
+// The verbs of clusters on the command line.
+#include "cli/cluster_options.hpp"
+#include <CLI/CLI.hpp>
+
+namespace troupe {
+
+namespace {
+
+CLI::App* add_verb(CLI::App& app, cluster_file& file, const char* name, const char* help) {
+  CLI::App* verb = app.add_subcommand(name, help);
+  verb->add_option("FILE", file.file, "cluster file, like configs/loopback-dp3.toml")->required();
+  verb->add_option("--set", file.set, "another value: cluster.name=x, worker_group.decode.count=4; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  return verb;
+}
+
+void add_incarnation(CLI::App& verb, cluster_process_options& o) {
+  verb.add_option("--incarnation", o.incarnation, "which start this is (default: made here)")->type_name("N");
+}
+
+} // namespace
+
+cluster_verbs::cluster_verbs(CLI::App& app) {
+  CLI::App* v = add_verb(app, launch_.file, "launch",
+                         "Start all processes of a cluster on this host, wait until every worker is active, print the "
+                         "coordinator's address.\nA cluster that runs already is left alone; another one in the same "
+                         "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time.");
+  v->add_option("--wait-ms", launch_.wait_ms, "time until all workers must be active (default 300000)")
+      ->check(CLI::Range(1, 86400000))
+      ->type_name("MS");
+  verbs_.push_back(v);
+  v = add_verb(app, status_.file, "status",
+               "Processes of a cluster, their states and their work. Exit codes: 0 whole, 1 degraded, 5 no coordinator.");
+  v->add_flag("--json", status_.json, "one JSON object");
+  v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
+  verbs_.push_back(v);
+  v = add_verb(app, stop_.file, "stop",
+               "End all processes of a cluster: running requests end, then gateways, workers, node agents, the "
+               "coordinator.\nExit codes: 0 nothing is left, 8 what is left is listed.");
+  v->add_flag("--now", stop_.now, "kill them");
+  verbs_.push_back(v);
+  v = add_verb(app, logs_.file, "logs", "Print the logs of a cluster's processes on this host.");
+  v->add_option("PROCESS", logs_.process, "one process: coordinator.0, node.n0, decode.1 (default: all)");
+  verbs_.push_back(v);
+  v = add_verb(app, coordinator_.file, "coordinator", "Run a coordinator of a cluster (troupe launch starts it).");
+  v->add_option("--index", coordinator_.index, "which one (default 0)")->type_name("I");
+  add_incarnation(*v, coordinator_);
+  verbs_.push_back(v);
+  v = add_verb(app, node_.file, "node", "Run the agent of one host: it starts the host's workers (troupe launch starts it).");
+  v->add_option("--name", node_.name, "the node's name in the file")->required()->type_name("NAME");
+  add_incarnation(*v, node_);
+  verbs_.push_back(v);
+  v = add_verb(app, worker_.file, "worker", "Run one rank of a cluster (a node agent starts it).");
+  v->add_option("--rank", worker_.index, "which one")->required()->type_name("R");
+  add_incarnation(*v, worker_);
+  verbs_.push_back(v);
+}
+
+bool cluster_verbs::take(command_line& line) const {
+  const auto take_if = [&](std::size_t i, const auto& options) {
+    if (verbs_[i]->parsed())
+      line.verb = options;
+  };
+  take_if(0, launch_);
+  take_if(1, status_);
+  take_if(2, stop_);
+  take_if(3, logs_);
+  take_if(4, coordinator_);
+  take_if(5, node_);
+  take_if(6, worker_);
+  return std::ranges::any_of(verbs_, [](const CLI::App* v) { return v->parsed(); });
+}
+
+} // namespace troupe

@@ -1,0 +1,137 @@
+// troupe coordinator, node, worker: one process of a cluster each, which troupe launch starts; by hand for other
+// launchers.
+#include "actors/coordinator_process.hpp"
+#include "actors/node_process.hpp"
+#include "actors/worker_process.hpp"
+#include "cli/cluster_file.hpp"
+#include "cli/interrupts.hpp"
+#include "cli/log.hpp"
+#include "cli/verbs.hpp"
+#include "cluster/incarnation.hpp"
+#include "cluster/name_pattern.hpp"
+#include <spdlog/spdlog.h>
+
+namespace troupe {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string address_of(const std::string& bind) {
+  const auto a = resolved_address(bind);
+  if (!a)
+    throw config_error("", "control.bind", bind, a.failure().message, "name an address or an interface of this host");
+  return *a;
+}
+
+// Until a signal comes or there is nothing left to do.
+template <class Finished> void serve(interrupts& signals, const Finished& finished) {
+  while (signals.count() == 0 && !finished())
+    signals.wait({}, 50);
+}
+
+std::uint64_t incarnation_of(const cluster_process_options& o) {
+  return o.incarnation != 0 ? o.incarnation : mint_incarnation();
+}
+
+template <class Place, class Name>
+const Place& place_named(const std::vector<Place>& places, const std::string& wanted, const char* flag,
+                         const Name& name_of) {
+  std::string known;
+  for (const Place& p : places) {
+    if (name_of(p) == wanted)
+      return p;
+    known += (known.empty() ? "" : ", ") + name_of(p);
+  }
+  throw config_error("command line", flag, wanted, "the configuration has none of that name", "one of: " + known);
+}
+
+} // namespace
+
+int run_coordinator(const cluster_process_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  const process_place& place = place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index",
+                                           name_of_coordinator);
+  coordinator_setup s;
+  s.cluster = {c.configuration.cluster.name, configuration_hash(c.configuration), {},
+               milliseconds(c.configuration.control.heartbeat_ms),
+               milliseconds(c.configuration.control.connection_timeout_ms)};
+  s.toml = to_toml(c.configuration);
+  s.at = {address_of(c.configuration.control.bind), static_cast<std::uint16_t>(place.control_port)};
+  s.suspect = milliseconds(c.configuration.timeouts.suspect_ms);
+  s.dead = milliseconds(c.configuration.timeouts.dead_ms);
+  s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
+  coordinator_process p(s);
+  const own_record record(c.state, name_of_coordinator(place), incarnation_of(o), {s.at.host, p.port()},
+                          s.cluster.configuration);
+  spdlog::info("event=coordinator_up cluster={} at={}:{}", s.cluster.name, s.at.host, p.port());
+  serve(signals, [&] { return p.shut_down(); });
+  signals.release();
+  return exit_ok;
+}
+
+int run_node(const cluster_process_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  const cluster_configuration& k = c.configuration;
+  const process_place& place =
+      place_named(c.layout.node_agents, o.name, "--name", [&](const process_place& p) { return k.node[p.node].name; });
+  node_setup s;
+  s.cluster = identity_of(k, c.layout, *c.state);
+  s.name = name_of_node_agent(k, place);
+  s.node = k.node[place.node].name;
+  s.host = address_of(k.control.bind);
+  s.incarnation = incarnation_of(o);
+  s.beat = milliseconds(k.timeouts.hb_ms);
+  s.orphan_limit = std::chrono::seconds(k.cluster.orphan_exit_s);
+  for (const rank_place& r : c.layout.ranks)
+    if (r.node == place.node)
+      s.agent.workers.push_back({name_of_rank(k, r), {own_path(), "worker", o.file.file, "--rank",
+                                                      std::to_string(r.rank.value)}});
+  for (const std::string& set : o.file.set)
+    for (auto& w : s.agent.workers)
+      w.arguments.insert(w.arguments.end(), {"--set", set});
+  s.agent.state = c.state;
+  s.agent.restarts = {k.cluster.max_restarts, std::chrono::seconds(k.cluster.restart_window_s),
+                      milliseconds(k.cluster.restart_backoff_ms), milliseconds(k.cluster.restart_backoff_max_ms)};
+  s.agent.workers_die_too = !k.cluster.adopt;
+  s.agent.stop_limit = milliseconds(k.timeouts.stop_ms);
+  const own_record record(c.state, s.name, s.incarnation, {s.host, 0}, s.cluster.configuration);
+  node_process p(std::move(s));
+  serve(signals, [&] { return p.told_to_stop(); });
+  signals.release();
+  return exit_ok;
+}
+
+int run_worker(const cluster_process_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  const cluster_configuration& k = c.configuration;
+  const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
+                                        [](const rank_place& r) { return std::to_string(r.rank.value); });
+  worker_setup s;
+  s.cluster = identity_of(k, c.layout, *c.state);
+  s.name = name_of_rank(k, place);
+  s.node = k.node[place.node].name;
+  s.rank = place.rank.value;
+  s.incarnation = incarnation_of(o);
+  s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
+  s.engine = options_of(k, k.worker_group[place.group]);
+  s.engine.cp = 1; // a rank is a whole engine: none of its work is shared with other processes yet
+  s.beat = milliseconds(k.timeouts.hb_ms);
+  s.orphan_limit = std::chrono::seconds(k.cluster.orphan_exit_s);
+  worker_process p(s);
+  const own_record record(c.state, s.name, s.incarnation, {s.at.host, p.port()}, s.cluster.configuration);
+  spdlog::info("event=worker_up worker={} rank={} incarnation={} at={}:{}", s.name, s.rank, s.incarnation, s.at.host,
+               p.port());
+  serve(signals, [&] { return p.told_to_stop() || p.expelled(); });
+  signals.release();
+  if (const auto why = p.expelled()) {
+    spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.name, *why);
+    return exit_internal;
+  }
+  return exit_ok;
+}
+
+} // namespace troupe

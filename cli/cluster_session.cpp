@@ -1,0 +1,85 @@
+#include "cli/cluster_session.hpp"
+#include "actors/cluster_access.hpp"
+#include "cli/cluster_file.hpp"
+#include "cli/engine_settings.hpp"
+#include "cluster/incarnation.hpp"
+#include "runtime/base/pending_file.hpp"
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+// The configuration as the coordinator there gives it.
+loaded_cluster load_from(const endpoint& coordinator) {
+  coordinator_client client({"", "", {coordinator}});
+  const auto text = client.configuration();
+  if (!text)
+    throw config_error("command line", "--cluster", to_string(coordinator), text.failure().message,
+                       "give the address and port that troupe launch printed");
+  char name[] = "/tmp/troupe-cluster-XXXXXX";
+  const int fd = ::mkstemp(name);
+  if (fd < 0)
+    throw config_error("", "/tmp", "", "cannot be written", "free some space");
+  ::close(fd);
+  const struct temporary {
+    std::string path;
+    ~temporary() { ::unlink(path.c_str()); }
+  } file{name};
+  if (const status s = write_whole_file(file.path, text->toml); !s)
+    throw config_error("", file.path, "", s.failure().message, "free some space");
+  loaded_cluster c = load_cluster({file.path, {}});
+  return c;
+}
+
+cluster_access access_to(const std::string& where, int& most_sequences) {
+  const auto at = parse_endpoint(where);
+  const bool is_file = std::filesystem::exists(where);
+  if (!is_file && !at)
+    throw config_error("command line", "--cluster", where, "is neither a file nor an address with a port",
+                       "give the cluster's file, or what troupe launch printed");
+  const loaded_cluster c = is_file ? load_cluster({where, {}}) : load_from(*at);
+  cluster_access a;
+  a.identity = identity_of(c.configuration, c.layout, *c.state);
+  a.host = c.configuration.control.bind;
+  a.name = "client." + std::to_string(mint_incarnation());
+  a.model = c.configuration.model.path;
+  a.seed = c.configuration.model.seed;
+  most_sequences = 0;
+  for (const rank_place& r : c.layout.ranks)
+    most_sequences += options_of(c.configuration, c.configuration.worker_group[r.group]).max_num_seqs;
+  return a;
+}
+
+} // namespace
+
+void check_engine(const engine_flags& flags) {
+  if (flags.cluster.empty()) {
+    resolve_engine_options(flags, process_environment());
+    return;
+  }
+  if (!flags.given.empty() || !flags.config_file.empty())
+    throw config_error("command line", "--cluster", flags.cluster,
+                       flags.given.empty() ? "--config has no effect on a running cluster"
+                                           : "--" + flags.given.begin()->first + " has no effect on a running cluster",
+                       "leave it out: engine options stand in the cluster's file");
+}
+
+std::unique_ptr<engine_session> make_session(const engine_flags& flags) {
+  check_engine(flags);
+  if (!flags.cluster.empty()) {
+    int most = 0;
+    const cluster_access access = access_to(flags.cluster, most);
+    auto session = std::make_unique<engine_session>(access, flags.metrics_file);
+    session->most_sequences = most;
+    return session;
+  }
+  const engine_options o = resolve_engine_options(flags, process_environment());
+  auto session = std::make_unique<engine_session>(o, flags.metrics_file);
+  session->most_sequences = o.max_num_seqs * o.engines;
+  return session;
+}
+
+} // namespace troupe

@@ -1,0 +1,117 @@
+// troupe status: who is in the cluster and what it does.
+#include "cli/cluster_file.hpp"
+#include "cli/interrupts.hpp"
+#include "cli/verbs.hpp"
+#include <array>
+#include <fmt/format.h>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 3> roles{"node", "worker", "gateway"};
+constexpr std::array<const char*, 7> states{"joining", "warming", "active", "draining", "left", "suspect", "dead"};
+
+std::string role_of(const member_report& m) {
+  return roles.at(static_cast<std::size_t>(m.known.who.role));
+}
+std::string state_of(const member_report& m) {
+  return states.at(static_cast<std::size_t>(m.known.state));
+}
+
+// Reasons why the cluster is less than its configuration; empty: it is whole.
+std::vector<std::string> complaints(const cluster_status& s, const loaded_cluster& c) {
+  std::vector<std::string> all;
+  const auto active = [&](const std::string& name) {
+    return std::ranges::any_of(s.members, [&](const member_report& m) {
+      return m.known.who.name == name && m.known.state == member_state::active;
+    });
+  };
+  for (const rank_place& r : c.layout.ranks)
+    if (const std::string name = name_of_rank(c.configuration, r); !active(name))
+      all.push_back(name + " is not active");
+  for (const process_place& p : c.layout.node_agents)
+    if (const std::string name = name_of_node_agent(c.configuration, p); !active(name))
+      all.push_back(name + " is not active");
+  if (s.stopping)
+    all.emplace_back("the cluster is being stopped");
+  return all;
+}
+
+json json_of(const cluster_status& s, const std::vector<std::string>& why) {
+  json members = json::array();
+  for (const member_report& m : s.members)
+    members.push_back({{"name", m.known.who.name},
+                       {"role", role_of(m)},
+                       {"state", state_of(m)},
+                       {"node", m.known.who.node},
+                       {"rank", m.known.who.role == member_role::worker ? json(m.known.who.rank) : json()},
+                       {"incarnation", m.known.who.incarnation},
+                       {"at", to_string(endpoint{m.known.who.host, m.known.who.port})},
+                       {"silent_ms", m.silent_ms},
+                       {"steps", m.progress.steps},
+                       {"running", m.progress.running},
+                       {"waiting", m.progress.waiting},
+                       {"free_blocks", m.progress.free_blocks}});
+  return {{"status", why.empty() ? "ok" : "degraded"},
+          {"reasons", why},
+          {"term", s.term},
+          {"mepoch", s.mepoch},
+          {"uptime_ms", s.uptime_ms},
+          {"configuration", s.configuration},
+          {"members", members}};
+}
+
+std::string text_of(const cluster_status& s, const std::string& name, const std::vector<std::string>& why) {
+  std::string out = fmt::format("{}: {}, term {}, membership epoch {}, up {:.1f} s\n", name,
+                                why.empty() ? "ok" : "degraded", s.term, s.mepoch,
+                                static_cast<double>(s.uptime_ms) / 1000);
+  for (const std::string& w : why)
+    out += "  " + w + "\n";
+  out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12}\n", "name", "role", "state", "rank", "steps",
+                     "running", "waiting", "free blocks");
+  for (const member_report& m : s.members) {
+    const bool worker = m.known.who.role == member_role::worker;
+    out += fmt::format("{:<16} {:<8} {:<8}", m.known.who.name, role_of(m), state_of(m));
+    if (worker)
+      out += fmt::format(" {:>5} {:>8} {:>8} {:>8} {:>12}", m.known.who.rank, m.progress.steps, m.progress.running,
+                         m.progress.waiting, m.progress.free_blocks);
+    out += "\n";
+  }
+  return out;
+}
+
+} // namespace
+
+int run_status(const status_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  coordinator_client client(identity_of(c.configuration, c.layout, *c.state));
+  for (;;) {
+    const auto s = client.status();
+    if (!s) {
+      spdlog::error("{}: {}", c.configuration.cluster.name, s.failure().message);
+      if (!o.watch)
+        return exit_no_leader;
+    } else {
+      const auto why = complaints(*s, c);
+      if (o.watch && !o.json && ::isatty(STDOUT_FILENO) == 1)
+        std::cout << "\033[H\033[J";
+      std::cout << (o.json ? json_of(*s, why).dump() + "\n" : text_of(*s, c.configuration.cluster.name, why))
+                << std::flush;
+      if (!o.watch)
+        return why.empty() ? exit_ok : exit_degraded;
+    }
+    signals.wait({}, 1000);
+    if (signals.count() > 0)
+      return exit_ok;
+  }
+}
+
+} // namespace troupe

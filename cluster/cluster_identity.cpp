@@ -1,0 +1,33 @@
+#include "cluster/cluster_identity.hpp"
+#include "cluster/name_pattern.hpp"
+
+namespace troupe {
+
+std::string name_of_rank(const cluster_configuration& c, const rank_place& place) {
+  return c.worker_group[place.group].name + "." + std::to_string(place.index);
+}
+
+std::string name_of_coordinator(const process_place& place) {
+  return "coordinator." + std::to_string(place.index);
+}
+
+std::string name_of_node_agent(const cluster_configuration& c, const process_place& place) {
+  return "node." + c.node[place.node].name;
+}
+
+cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state) {
+  cluster_identity id{c.cluster.name, configuration_hash(c), {}, std::chrono::milliseconds(c.control.heartbeat_ms),
+                      std::chrono::milliseconds(c.control.connection_timeout_ms)};
+  for (const process_place& p : layout.coordinators) {
+    if (p.control_port != 0)
+      id.coordinators.push_back({c.node[p.node].host, static_cast<std::uint16_t>(p.control_port)});
+    else if (const auto r = state.read(name_of_coordinator(p)))
+      id.coordinators.push_back(r->at);
+  }
+  if (id.coordinators.empty())
+    throw config_error("", "control.port", "0", "no coordinator of " + c.cluster.name + " runs on this host",
+                       "start it first (troupe launch), or give the ports of coordinators");
+  return id;
+}
+
+} // namespace troupe

@@ -1,0 +1,28 @@
+// What all processes of a cluster know of it, derived from its configuration.
+#pragma once
+#include "cluster/configuration.hpp"
+#include "cluster/connect.hpp"
+#include "cluster/layout.hpp"
+#include "cluster/state_dir.hpp"
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct cluster_identity {
+  std::string name;
+  std::string configuration;          // digest
+  std::vector<endpoint> coordinators; // in the order in which they are asked
+  std::chrono::milliseconds heartbeat{500}, connection_timeout{2000};
+};
+
+// Coordinators whose port is "any" are found by their records: those that run on this host.
+cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state);
+
+// Names of processes, unique in a cluster: "decode.3", "coordinator.0", "node.n0".
+std::string name_of_rank(const cluster_configuration& c, const rank_place& place);
+std::string name_of_coordinator(const process_place& place);
+std::string name_of_node_agent(const cluster_configuration& c, const process_place& place);
+
+} // namespace troupe
