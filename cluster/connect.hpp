@@ -36,7 +36,8 @@ result<Handle> connect(caf::actor_system& system, const endpoint& to,
 // The port: the one asked for, or a free one if it was 0. Code: port_in_use.
 template <class Handle>
 result<std::uint16_t> publish(caf::actor_system& system, const Handle& actor, const endpoint& at) {
-  auto port = system.middleman().publish(actor, at.port, at.host.c_str());
+  constexpr bool reuse = true; // connections of a former process there may still be closing
+  auto port = system.middleman().publish(actor, at.port, at.host.c_str(), reuse);
   if (!port)
     return error{"port_in_use", "cannot listen on " + to_string(at) + ": " + text(system, port.error())};
   return *port;
