@@ -24,6 +24,7 @@ struct verb_runner {
   int operator()(const troupe::bench_options& o) const { return troupe::run_bench(o); }
   int operator()(const troupe::make_model_options& o) const { return troupe::run_make_model(o); }
   int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }
+  int operator()(const troupe::check_options& o) const { return troupe::run_check(o); }
 };
 
 // Memory that is short on a thread of the engine has nobody to tell it to: one line instead of a crash report. Anything

@@ -18,6 +18,7 @@ int run_grammar_check(const grammar_check_options& options);
 int run_bench(const bench_options& options);
 int run_make_model(const make_model_options& options);
 int run_check_model(const check_model_options& options);
+int run_check(const check_options& options);
 
 std::string bench_names(); // "decode, prefill, ..."
 
