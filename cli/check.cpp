@@ -7,11 +7,11 @@
 #include "cli/verbs.hpp"
 #include "cluster/group_memory.hpp"
 #include "cluster/layout.hpp"
+#include "cluster/toml_values.hpp"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 #include <sstream>
-#include <toml++/toml.h>
 
 namespace troupe {
 
@@ -44,9 +44,14 @@ void check_engines(configuration_reading& r, const model_config& model) {
 }
 
 void note_devices(configuration_reading& r) {
+  std::vector<std::string> names;
   for (const worker_group_section& g : r.configuration.worker_group)
     if (g.device == "cuda")
-      r.notes.push_back("this build has no device cuda: it can check group " + g.name + ", not run it");
+      names.push_back(g.name);
+  if (!names.empty())
+    r.notes.push_back(fmt::format("this build has no device cuda: it checks {} {}, but cannot run {}",
+                                  names.size() == 1 ? "group" : "groups", joined(names),
+                                  names.size() == 1 ? "it" : "them"));
 }
 
 checked_cluster checked(const check_options& o) {

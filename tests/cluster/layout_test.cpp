@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(what_the_model_or_the_memory_does_not_allow) {
                      (i == 1 ? ".gpu_memory_gib=60" : ".gpu_memory_gib=80"));
   const std::string small_gpu = said(large_example, memory);
   BOOST_TEST(small_gpu.find("worker_group.prefill.count = 4: a rank takes ") != std::string::npos, small_gpu);
-  BOOST_TEST(small_gpu.find("decode") == std::string::npos, small_gpu);
+  BOOST_TEST(small_gpu.find("worker_group.decode") == std::string::npos, small_gpu);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(what_only_this_machine_reaches) {
   for (const char* outside : {"0.0.0.0", "128.0.0.1", "12.7.0.0", "::", "fe80::1", "::ffff", "gpu001", "", "127.0.0"})
     BOOST_TEST(!is_loopback(outside), outside);
   BOOST_TEST(is_this_machine("127.0.0.1"));
-  BOOST_TEST(!is_this_machine("192.0.2.1")); // an address of no machine (RFC 5737)
+  BOOST_TEST(!is_this_machine("203.0.113.1")); // an address of no machine (RFC 5737)
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(the_large_example_without_its_hosts_and_weights) {
   for (const auto& note : report["notes"])
     notes += note.get<std::string>() + "\n";
   for (const char* part : {"key files are not checked", "the checkpoint is not checked: /models/DeepSeek-V4.1-Flash",
-                           "this build has no device cuda: it can check group decode, not run it"})
+                           "this build has no device cuda: it checks groups prefill and decode, but cannot run them"})
     BOOST_TEST(contains(notes, part), notes);
 }
 
