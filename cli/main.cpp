@@ -31,6 +31,7 @@ struct verb_runner {
   int operator()(const troupe::coordinator_options& o) const { return troupe::run_coordinator(o); }
   int operator()(const troupe::node_options& o) const { return troupe::run_node(o); }
   int operator()(const troupe::worker_options& o) const { return troupe::run_worker(o); }
+  int operator()(const troupe::check_options& o) const { return troupe::run_check(o); }
 };
 
 // Memory that is short on a thread of the engine has nobody to tell it to: one line instead of a crash report. Anything

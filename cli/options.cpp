@@ -173,6 +173,22 @@ CLI::App* add_check_model(CLI::App& app, check_model_options& o) {
   return verb;
 }
 
+CLI::App* add_check(CLI::App& app, check_options& o) {
+  CLI::App* verb = app.add_subcommand(
+      "check",
+      "Check a cluster file and print what it stands for: every key with its value as TOML, then as comments the "
+      "hash, the\nplaces and ports of all processes, redundant experts and the memory of a rank. Every fault is "
+      "listed; exit code 2\nif there is one. Values come from the file, --set over it, and TROUPE_TABLE__KEY in "
+      "the environment over both.");
+  verb->add_option("FILE", o.file, "cluster file, like configs/loopback-1p2d.toml")->required();
+  verb->add_option("--set", o.set, "another value: cluster.name=x, worker_group.decode.count=4; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  verb->add_flag("--json", o.json, "one JSON object instead of text");
+  return verb;
+}
+
 // Help without the parser's own marks behind negative forms.
 class help_formatter final : public CLI::Formatter {
 public:
@@ -363,6 +379,8 @@ command_line parse_command_line(int argc, char** argv) {
   CLI::App* make_model_verb = add_make_model(app, make_model);
   check_model_options check_model;
   CLI::App* check_model_verb = add_check_model(app, check_model);
+  check_options check;
+  CLI::App* check_verb = add_check(app, check);
 
   const cluster_verbs cluster(app);
   add_cluster_option(*generate_verb, generate.engine);
@@ -374,7 +392,7 @@ command_line parse_command_line(int argc, char** argv) {
   add_metrics_option(*score_verb, score.engine);
   add_metrics_option(*baseline_verb, baseline.engine);
   for (CLI::App* verb : {generate_verb, chat_verb, batch_verb, score_verb, baseline_verb, tokenize_verb,
-                         grammar_check_verb, bench_verb, make_model_verb, check_model_verb})
+                         grammar_check_verb, bench_verb, make_model_verb, check_model_verb, check_verb})
     add_log_options(*verb, line.log);
   for (CLI::App* verb : cluster.all())
     add_log_options(*verb, line.log);
@@ -411,6 +429,8 @@ command_line parse_command_line(int argc, char** argv) {
     line.verb = std::move(make_model);
   else if (check_model_verb->parsed())
     line.verb = std::move(check_model);
+  else if (check_verb->parsed())
+    line.verb = std::move(check);
   else if (!cluster.take(line)) {
     std::cout << app.help();
     line.exit_code = 0;

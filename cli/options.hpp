@@ -125,13 +125,19 @@ struct check_model_options {
   double device_gibibytes = 0; // 0: not asked for
 };
 
+struct check_options {
+  std::string file;
+  std::vector<std::string> set;
+  bool json = false;
+};
+
 struct command_line {
   std::optional<int> exit_code; // set: help, version or a usage error has been printed, nothing is left to do
   log_settings log;
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
                tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options,
                launch_options, status_options, stop_options, logs_options, coordinator_options, node_options,
-               worker_options>
+               worker_options, check_options>
       verb;
 };
 

@@ -26,6 +26,7 @@ int run_status(const status_options& options);
 int run_logs(const logs_options& options);
 int run_make_model(const make_model_options& options);
 int run_check_model(const check_model_options& options);
+int run_check(const check_options& options);
 
 std::string bench_names(); // "decode, prefill, ..."
 

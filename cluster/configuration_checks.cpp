@@ -67,7 +67,7 @@ private:
     if (c_.cluster.restart_backoff_ms > c_.cluster.restart_backoff_max_ms)
       fault("cluster.restart_backoff_ms", c_.cluster.restart_backoff_ms,
             fmt::format("it is above restart_backoff_max_ms = {}", c_.cluster.restart_backoff_max_ms), "give less");
-    check_node_names("cluster.coordinators", c_.cluster.coordinators, true);
+    check_node_names("cluster.coordinators", c_.cluster.coordinators);
   }
 
   std::vector<std::string> node_names() const {
@@ -78,7 +78,7 @@ private:
   }
 
   // The names of a key that lists nodes.
-  void check_node_names(const std::string& key, const std::vector<std::string>& names, bool once) {
+  void check_node_names(const std::string& key, const std::vector<std::string>& names) {
     const std::vector<std::string> known = node_names();
     std::set<std::string> seen;
     for (const std::string& name : names) {
@@ -87,7 +87,7 @@ private:
         fault(key, name, "there is no node of this name",
               known.size() <= 8 ? suggestion(name, known)
                                 : fmt::format("there are {} to {}", known.front(), known.back()));
-      } else if (!seen.insert(name).second && once)
+      } else if (!seen.insert(name).second && r_.origins.contains(key))
         fault(key, name, "the node is named twice", "leave one of them out");
     }
   }
@@ -132,7 +132,7 @@ private:
                                "there is a group of this name at " +
                                    r_.source_of(fmt::format("worker_group[{}]", first->second)),
                                "give each group a name of its own");
-      check_node_names(key_of(g, "node"), g.node, true);
+      check_node_names(key_of(g, "node"), g.node);
       check_shape(g);
     }
     check_roles();
@@ -354,7 +354,7 @@ private:
   // ---- places and ports
 
   void check_places() {
-    check_node_names("gateway.node", c_.gateway.node, true);
+    check_node_names("gateway.node", c_.gateway.node);
     if (!names_known_ || !divisible_)
       return;
     bool fit = true;

@@ -1,22 +1,17 @@
 // The resolved configuration as TOML, and its hash.
 #include "cluster/configuration_keys.hpp"
+#include "cluster/toml_values.hpp"
 #include "runtime/base/sha256.hpp"
 #include <array>
 #include <charconv>
 #include <limits>
-#include <sstream>
-#include <toml++/toml.h>
 
 namespace troupe {
 
 namespace {
 
 std::string quoted(const std::string& text) {
-  std::ostringstream out;
-  const toml::value<std::string> value(text);
-  out << toml::toml_formatter(value, toml::toml_formatter::default_flags & ~toml::format_flags::allow_literal_strings &
-                                         ~toml::format_flags::allow_multi_line_strings);
-  return out.str();
+  return shown(toml::value<std::string>(text));
 }
 
 std::string value_text(const configuration_key&, bool v) {

@@ -71,8 +71,10 @@ toml::table parse_toml_file(const std::string& path, const std::string& where) {
 }
 
 std::string shown(const toml::node& node) {
+  constexpr auto flags = toml::toml_formatter::default_flags & ~toml::format_flags::allow_literal_strings &
+                         ~toml::format_flags::allow_multi_line_strings;
   std::ostringstream text;
-  node.visit([&text](const auto& n) { text << n; });
+  text << toml::toml_formatter(node, flags);
   return text.str();
 }
 

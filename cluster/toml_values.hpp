@@ -26,7 +26,7 @@ given_value value_of_text(const std::string& source, const std::string& key, con
 
 // "FILE:LINE", or the file alone for what has no place in it.
 std::string place_of(const std::string& file, const toml::node& node);
-std::string shown(const toml::node& node); // as TOML writes it
+std::string shown(const toml::node& node); // as TOML writes it, texts in double quotes
 
 // The value of an engine option as text for set_engine_option. Throws config_error for a wrong type.
 sourced_value engine_text(const engine_option& option, const given_value& given);

@@ -32,8 +32,8 @@ memory_plan plan_memory(const model_config& config, const memory_question& quest
   memory_plan plan;
   plan.max_model_len = question.max_model_len > 0 ? question.max_model_len : config.max_position_embeddings;
   add_weights(plan, config);
-  plan.experts_per_layer = question.expert_slots > 0 ? question.expert_slots
-                                                     : (config.n_routed_experts + question.ep - 1) / question.ep;
+  plan.experts_per_layer =
+      question.expert_slots > 0 ? question.expert_slots : (config.n_routed_experts + question.ep - 1) / question.ep;
   plan.experts = plan.experts / config.n_routed_experts * plan.experts_per_layer;
 
   runner_options options;

@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
                       "cpu ("));
 
   for (const auto& [text, named] :
-       {std::pair("[engine]\nspeed = 3\n", "engine.speed = 3"),
+       {std::pair("[engine]\nspeed = 3\n", ":2: engine.speed = 3"),
         std::pair("[engine]\nmax_num_seqs = \"3\"\n", "engine.max_num_seqs = "),
         std::pair("[engine]\nmax_num_seqs = 0\n", "engine.max_num_seqs = 0"),
         std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
         std::pair("[engine]\nseed = \"seven\"\n", "engine.seed = seven"),
         std::pair("[engine]\nseed = -1\n", "engine.seed = -1"),
         std::pair("[engine]\nseed = 1.5\n", "whole number, in quotes if"),
-        std::pair("[cluster]\nname = \"x\"\n", "cluster"), std::pair("[engine\n", "line 1")}) {
+        std::pair("[cluster]\nname = \"x\"\n", "cluster"), std::pair("[engine\n", ":1: this is not TOML")}) {
     test_support::write_text(file, text);
     refused(generate_with({"--config", file}), {file, named});
   }
