@@ -29,11 +29,12 @@ enum class frame_kind : std::uint8_t {
   kv_chunk = 3,
   expert_chunk = 4,
   weight_chunk = 5,
-  ack = 6,    // receiver to sender: seq = next expected, step_or_offset = credit (bytes of the stream, from its start)
-  nack = 7,   // receiver to sender: seq is missing or damaged; with `ended` the stream has failed, by either side
+  ack = 6,  // receiver to sender: seq = next expected, step_or_offset = credit (bytes of the stream, from its start)
+  nack = 7, // receiver to sender: seq is missing or damaged, step_or_offset = the probe that is answered, or 0; with
+            // `ended` the stream has failed, by either side
   credit = 8, // as ack, when only the credit changed
   hello = 9,
-  probe = 10, // sender to receiver: seq = frames sent so far; asks for ack and for nacks of what is missing
+  probe = 10, // sender to receiver: seq = frames sent so far, step_or_offset = its number; asks for ack and for nacks
 };
 bool carries_bulk(frame_kind kind); // the first five
 
@@ -42,7 +43,9 @@ inline constexpr std::uint8_t last = 1;       // of its stream
 inline constexpr std::uint8_t retransmit = 2; // sent before
 inline constexpr std::uint8_t ended = 4;   // on nack and hello: no more of this; step_or_offset says why (stream_end)
 inline constexpr std::uint8_t unknown = 8; // on hello: who are you? introduce yourself again
-inline constexpr std::uint8_t all = 15;
+inline constexpr std::uint8_t all = 63;    // with two bits for the attempt
+inline constexpr int attempt_shift =
+    4; // on bulk frames: how often it was sent before, 3 for more; on nack: of the damaged one
 } // namespace frame_flag
 
 // Byte order on the wire is little endian. meta_bytes stands where §3.10 has a reserved word: a receiver that gets the
@@ -57,6 +60,7 @@ struct frame_header {
   std::uint32_t body_crc = 0; // CRC-32C of meta, then payload
 
   bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
+  unsigned attempt() const { return flags >> frame_flag::attempt_shift; }
   friend bool operator==(const frame_header&, const frame_header&) = default;
 };
 
