@@ -10,7 +10,7 @@ BOOST_AUTO_TEST_SUITE(bench_verb)
 BOOST_AUTO_TEST_CASE(every_benchmark_reports_json_lines_on_stdout_and_in_the_file) {
   const temporary_folder folder;
   for (const std::string name : {"decode", "prefill", "replay", "control", "idle", "scheduler", "soak", "tokenizer",
-                                 "speculation", "drafts", "acceptance", "kernels"}) {
+                                 "speculation", "drafts", "acceptance", "transport", "kernels"}) {
     const std::string file = folder / (name + ".jsonl");
     const auto run = run_troupe({"bench", name, "--smoke", "--json", file});
     BOOST_TEST(run.exit_code == 0, name + ": " + run.err);
