@@ -58,6 +58,10 @@ public:
     return best == 0 ? 0 : n - static_cast<std::int64_t>(best);
   }
   __device__ float* row() { return row_; }
+  __device__ void copy_allowed(const float* x, std::int64_t n, const std::uint32_t* mask, float* out) {
+    each(n,
+         [&](std::int64_t i) { out[i] = mask == nullptr || plain::allows(mask, i) ? x[i] : plain::minus_infinity(); });
+  }
   template <class Fn> __device__ void each(std::int64_t n, const Fn& fn) {
     for (std::int64_t i = t_.rank(); i < n; i += t_.size())
       fn(i);

@@ -93,6 +93,10 @@ TROUPE_PLAIN void put_sample(const sample_rows_args& a, std::int64_t i, const sa
   a.status.raw()[i] = static_cast<std::int32_t>(r.status);
 }
 
+TROUPE_PLAIN bool allows(const std::uint32_t* mask, std::int64_t id) {
+  return (mask[id / 32] >> (id % 32) & 1u) != 0;
+}
+
 struct row_extent {
   float max = 0;         // -inf for a row without a number
   bool unusable = false; // a NaN or +inf somewhere
@@ -158,31 +162,28 @@ TROUPE_PLAIN double gumbel_score(const sample_view& a, const distribution& d, st
 //   mass(d)                    sum of d.mass(i) over all i
 //   first_of(x, n, v)          smallest i with x[i] == v
 //   row()                      V floats of working memory
-//   each(n, f)                 f(i) for every i < n, in any order, finished behind it
-//   in_order(n, f)             f(i) for every i < n, ascending, finished behind it
-//   keep(a, d, mass)           step 4: key of the last kept id; mass = kept mass
-//   draw(a, d, first, listed)  step 5 over the kept ids, first = the argmax; listed: keep() came before
-//   sum(n, w)                  w(0) + ... + w(n - 1), unsigned_128
-//   id_at(n, w, v)             smallest i with w(0) + ... + w(i) > v; the sum of all exceeds v
-//   top_list(d, n, out)        the n first ids of the order: kept ones by value, then the others, all at -9999, by id
+//   copy_allowed(x, n, m, out) out[i] = x[i] where bit i % 32 of m[i / 32] is 1, else -inf; m null: x[i]; finished
+//   behind it each(n, f)                 f(i) for every i < n, in any order, finished behind it in_order(n, f) f(i) for
+//   every i < n, ascending, finished behind it keep(a, d, mass)           step 4: key of the last kept id; mass = kept
+//   mass draw(a, d, first, listed)  step 5 over the kept ids, first = the argmax; listed: keep() came before sum(n, w)
+//   w(0) + ... + w(n - 1), unsigned_128 id_at(n, w, v)             smallest i with w(0) + ... + w(i) > v; the sum of
+//   all exceeds v top_list(d, n, out)        the n first ids of the order: kept ones by value, then the others, all at
+//   -9999, by id
 
-// Steps 1 and 2 on a copy of the row.
+// Steps 1 and 2 on a copy of the row. What the mask forbids is -inf whatever its bias, so the mask comes first, with
+// the copy.
 template <class Steps> TROUPE_PLAIN void bias_and_mask(Steps& s, const sample_view& a, float* x) {
   const auto inside = [&](std::int32_t id) { return id >= 0 && id < a.vocab; };
-  s.each(a.vocab, [&](std::int64_t i) { x[i] = a.logits[i]; });
+  s.copy_allowed(a.logits, a.vocab, a.mask, x);
   s.in_order(a.biases, [&](std::int64_t i) {
-    if (inside(a.logit_bias[i].first))
-      x[a.logit_bias[i].first] += a.logit_bias[i].second;
+    const std::int32_t id = a.logit_bias[i].first;
+    if (inside(id) && (a.mask == nullptr || allows(a.mask, id)))
+      x[id] += a.logit_bias[i].second;
   });
   s.each(a.blacklisted, [&](std::int64_t i) {
     if (inside(a.blacklist[i]))
       x[a.blacklist[i]] = minus_infinity();
   });
-  if (a.mask != nullptr)
-    s.each(a.vocab, [&](std::int64_t i) {
-      if ((a.mask[i / 32] >> (i % 32) & 1u) == 0)
-        x[i] = minus_infinity();
-    });
 }
 
 // Steps 1-3: the row to draw from, in place when nothing changes it.

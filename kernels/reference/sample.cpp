@@ -92,6 +92,9 @@ public:
     return at == x + n ? 0 : at - x;
   }
   float* row() { return scratch_.row.data(); }
+  void copy_allowed(const float* x, std::int64_t n, const std::uint32_t* mask, float* out) {
+    scratch_.copy_allowed(x, n, mask, out);
+  }
   template <class Fn> static void each(std::int64_t n, const Fn& fn) {
     for (std::int64_t i = 0; i < n; ++i)
       fn(i);
@@ -266,6 +269,11 @@ sample_view view_of(const sample_args& a, const sample_scratch& scratch, std::si
 }
 
 } // namespace
+
+void reference::copy_allowed(const float* from, std::int64_t n, const std::uint32_t* mask, float* to) {
+  for (std::int64_t i = 0; i < n; ++i)
+    to[i] = mask == nullptr || plain::allows(mask, i) ? from[i] : minus_inf;
+}
 
 const char* describe(sample_status s) {
   switch (s) {

@@ -408,6 +408,25 @@ BOOST_AUTO_TEST_CASE(suppression_yields_when_nothing_else_is_left) {
   BOOST_TEST(sample({.logits = x, .temperature = 0, .mask = only1, .suppressed = end}).token == 1);
 }
 
+// What a mask forbids stays forbidden whatever its bias; what it allows takes its bias, and the blacklist wins over
+// both.
+BOOST_AUTO_TEST_CASE(bias_does_not_open_what_a_mask_forbids) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::uint32_t> all_but_0{0xfe}, only_0_and_3{0x09};
+  for (const float b : {inf, nan, 1e30f, -inf}) {
+    const std::vector<std::pair<std::int32_t, float>> bias{{0, b}};
+    BOOST_TEST(sample({.logits = x, .temperature = 0, .logit_bias = bias, .mask = all_but_0}).token == 1);
+  }
+  const std::vector<std::pair<std::int32_t, float>> up{{3, 5}, {2, 100}};
+  BOOST_TEST(sample({.logits = x, .temperature = 0, .logit_bias = up, .mask = only_0_and_3}).token == 3);
+  const ids three{3};
+  BOOST_TEST(
+      sample({.logits = x, .temperature = 0, .logit_bias = up, .blacklist = three, .mask = only_0_and_3}).token == 0);
+  const std::vector<std::pair<std::int32_t, float>> overflow{{3, inf}};
+  BOOST_TEST(int(sample({.logits = x, .logit_bias = overflow, .mask = only_0_and_3}).status) ==
+             int(sample_status::positive_infinity));
+}
+
 BOOST_AUTO_TEST_CASE(processed_greedy_is_certain) {
   pairs top;
   const sample_result r = sample({.logits = x, .temperature = 0, .processed = true, .top_logprobs = 3}, &top);

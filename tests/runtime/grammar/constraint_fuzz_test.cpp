@@ -1,10 +1,12 @@
 // What the fuzz targets check, over damaged case texts: no crash, and masks that agree with accept(). The number of
-// inputs of each front end comes from TROUPE_FUZZ_INPUTS, the first seed from TROUPE_FUZZ_SEED; the same numbers give
-// the same inputs.
+// inputs of each front end comes from TROUPE_FUZZ_INPUTS, the seed from TROUPE_FUZZ_SEED; the same numbers give the same
+// inputs. With TROUPE_FUZZ_SECONDS it is as many as so much time allows (dev/test fuzz), the first ones of the same seed.
 #include "tests/fuzz/damaged_texts.hpp"
 #include "tests/fuzz/one_constraint.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <climits>
 #include <cstdlib>
 
 using namespace troupe;
@@ -24,9 +26,13 @@ void check_damaged(constraint_kind kind, const std::string& file, std::vector<st
   BOOST_REQUIRE(!sources.empty());
   fuzz::damaged_texts texts(std::move(sources), std::move(words),
                             static_cast<std::uint32_t>(number_from("TROUPE_FUZZ_SEED", 3)));
-  const unsigned long inputs = number_from("TROUPE_FUZZ_INPUTS", 10'000);
+  using clock = std::chrono::steady_clock;
+  const unsigned long seconds = number_from("TROUPE_FUZZ_SECONDS", 0);
+  const unsigned long most = seconds > 0 ? ULONG_MAX : number_from("TROUPE_FUZZ_INPUTS", 10'000);
+  const auto end = clock::now() + std::chrono::seconds(seconds);
+  unsigned long inputs = 0;
   std::size_t followed = 0;
-  for (unsigned long i = 0; i < inputs; ++i)
+  for (; inputs < most && (seconds == 0 || clock::now() < end); ++inputs)
     followed += fuzz::try_constraint(kind, texts.next()) == fuzz::outcome::followed;
   BOOST_TEST_MESSAGE(inputs << " inputs, " << followed << " of them compiled and followed");
   BOOST_TEST(followed > inputs / 50); // damage must leave some whole
