@@ -231,12 +231,13 @@ status ledger_file::failed(const std::string& what) const {
                settings_.path + ": " + what + ": " + reason() + "; free space, or set ledger.mode = \"memory\""};
 }
 
-// Goes on behind the last good record; what is there is durable or gone.
+// Goes on behind the last good record; what is behind it is gone for good.
 status ledger_file::start_at(std::uint64_t end) {
   fd_ = ::open(settings_.path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd_ < 0)
     return failed("cannot be opened");
-  if (::ftruncate(fd_, static_cast<off_t>(end)) != 0 || ::fsync(fd_) != 0)
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  if (size != static_cast<off_t>(end) && (::ftruncate(fd_, static_cast<off_t>(end)) != 0 || ::fsync(fd_) != 0))
     return failed("cannot be cut");
   end_ = end;
   return nothing{};

@@ -63,15 +63,17 @@ const std::vector<ledger_record> small{
 };
 
 // Reads the file that these bytes are, and checks that it can be gone on with.
-ledger_file::recovered reread(const std::string& path, const std::string& bytes) {
+ledger_file::recovered reread(const std::string& path, const std::string& bytes, bool go_on = true) {
   test_support::write_text(path, bytes);
   ledger_file::recovered got, again;
   {
-    auto file = ledger_file::open({path}, got);
+    auto file = ledger_file::open({path, ledger_sync::none}, got);
     BOOST_REQUIRE(static_cast<bool>(file));
+    if (!go_on)
+      return got;
     BOOST_REQUIRE(static_cast<bool>(file->append(request(9), 0)));
   }
-  auto file = ledger_file::open({path}, again);
+  auto file = ledger_file::open({path, ledger_sync::none}, again);
   BOOST_REQUIRE(static_cast<bool>(file));
   BOOST_REQUIRE(again.cut_bytes == 0u);
   BOOST_REQUIRE(again.open.size() == got.open.size() + 1);
@@ -151,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_cut_at_every_byte_leaves_the_records_in_front_of_it) {
     std::size_t kept = 0;
     while (kept < small.size() && ledger_image(std::span(small).first(kept + 1)).size() <= cut)
       ++kept;
-    const auto got = reread(folder / "ledger", whole.substr(0, cut));
+    const auto got = reread(folder / "ledger", whole.substr(0, cut), cut % 8 == 0);
     BOOST_TEST_CONTEXT("cut at " << cut) {
       BOOST_REQUIRE_EQUAL(got.records, kept);
       BOOST_REQUIRE((got.open == open_after(std::span(small).first(kept))));
@@ -181,7 +183,7 @@ BOOST_AUTO_TEST_CASE(damage_at_every_byte_leaves_the_records_in_front_of_it) {
       std::size_t kept = 0;
       while (ledger_image(std::span(small).first(kept + 1)).size() <= at)
         ++kept;
-      const auto got = reread(folder / "ledger", damaged);
+      const auto got = reread(folder / "ledger", damaged, at % 8 == 0);
       BOOST_REQUIRE_EQUAL(got.records, kept);
       BOOST_REQUIRE((got.open == open_after(std::span(small).first(kept))));
     }
