@@ -2,6 +2,7 @@
 #include "runtime/base/noise.hpp"
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace troupe {
 
@@ -28,6 +29,11 @@ lease_voter::lease_voter(node_id node, const lease_settings& settings, const std
 
 lease_voter::answer lease_voter::ask(const lease_request& request, std::int64_t now) {
   const bool renewal = request.term == state_.term && request.candidate == state_.candidate && request.term > 0;
+  if (request.lease_ms <= 0) { // given back: nobody leads by it
+    if (renewal)
+      granted_ = false;
+    return {{false, state_.term, request.round, node_, 0, state_.known}, false};
+  }
   const bool free = !granted_ || now >= granted_until_;
   answer a{{false, state_.term, request.round, node_, free ? 0 : granted_until_ - now, state_.known}, false};
   if (!renewal && !(request.term > state_.term && free))
@@ -64,12 +70,14 @@ void lease_candidate::step_down(std::int64_t until) {
   role_ = role::standing_by;
   votes_.clear();
   try_at_ = until;
+  give_back_ = true;
 }
 
 void lease_candidate::begin_round(std::int64_t now) {
   ++round_;
   round_at_ = now;
   answered_.clear();
+  refused_.clear();
 }
 
 void lease_candidate::send_round(std::int64_t now, requests& out) {
@@ -82,6 +90,9 @@ void lease_candidate::send_round(std::int64_t now, requests& out) {
 void lease_candidate::tick(std::int64_t now, requests& out) {
   leads(now);
   if (role_ == role::standing_by) {
+    if (std::exchange(give_back_, false))
+      for (const node_id voter : voters_)
+        out.push_back({voter, {term_, round_, self_, 0}});
     if (now < try_at_)
       return;
     role_ = role::asking;
@@ -91,10 +102,8 @@ void lease_candidate::tick(std::int64_t now, requests& out) {
     return send_round(now, out);
   }
   if (now - round_at_ >= settings_.renew_ms) {
-    if (role_ == role::asking) { // no majority: what it was granted has to run out, as what others were granted
-      const std::int64_t grants_end = votes_.empty() ? now : round_at_ + settings_.lease_ms;
-      return step_down(std::max(grants_end, refused_until_) + jitter(settings_.lease_ms));
-    }
+    if (role_ == role::asking) // no majority in time
+      return step_down(std::max(now, refused_until_) + jitter(settings_.lease_ms));
     begin_round(now);
     return send_round(now, out);
   }
@@ -113,7 +122,10 @@ void lease_candidate::reply(const lease_reply& r, std::int64_t now) {
     return; // of an earlier round: when it was asked for is not known any more
   answered_[r.voter] = true;
   if (!r.granted) {
+    refused_.insert(r.voter);
     refused_until_ = std::max(refused_until_, now + r.remaining_ms);
+    if (role_ == role::asking && refused_.size() > (voters_.size() - 1) / 2) // no majority any more
+      step_down(refused_until_ + jitter(settings_.lease_ms));
     return;
   }
   votes_[r.voter] = {round_at_, true};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,7 @@ struct candidate_id {
 struct lease_request {
   std::uint64_t term = 0, round = 0; // round: of the candidate, comes back in the reply
   candidate_id candidate;
-  std::int64_t lease_ms = 0;
+  std::int64_t lease_ms = 0; // 0 = gives back what this term was granted
 };
 
 // What an agent remembers of the cluster; a new leader begins behind the highest of these numbers.
@@ -123,6 +124,8 @@ private:
   std::int64_t refused_until_ = 0;
   std::map<node_id, vote> votes_;    // of this term
   std::map<node_id, bool> answered_; // in this round
+  std::set<node_id> refused_;        // in this round
+  bool give_back_ = false;           // grants of a term that is over, so that others need not wait
   remembered_epochs known_;
 };
 

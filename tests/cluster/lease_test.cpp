@@ -268,6 +268,25 @@ BOOST_AUTO_TEST_CASE(a_restarted_voter_lets_the_old_lease_run_out) {
   BOOST_TEST(!after.ask({6, 1, b, 3000}, 3007).reply.granted);
 }
 
+BOOST_AUTO_TEST_CASE(candidates_that_get_no_majority_give_their_votes_back) {
+  lease_voter here(node_id(0), {}, std::nullopt, 0), there(node_id(1), {}, std::nullopt, 0);
+  const candidate_id other{node_id(1), 9};
+  there.ask({1, 1, other, 3000}, 0);
+  lease_candidate candidate({node_id(0), 1}, {node_id(0), node_id(1)}, {}, 1, -10000);
+  lease_candidate::requests out;
+  candidate.tick(0, out);
+  candidate.reply(here.ask(out[0].second, 0).reply, 0);
+  candidate.reply(there.ask(out[1].second, 0).reply, 0); // refused: two of two are needed
+  BOOST_TEST(!here.ask({2, 1, other, 3000}, 10).reply.granted);
+  out.clear();
+  candidate.tick(10, out);
+  BOOST_REQUIRE(out.size() == 2u);
+  here.ask(out[0].second, 10);
+  there.ask(out[1].second, 10); // which is not its to give back
+  BOOST_TEST(here.ask({2, 1, other, 3000}, 11).reply.granted);
+  BOOST_TEST(!there.ask({2, 1, {node_id(0), 1}, 3000}, 11).reply.granted);
+}
+
 BOOST_AUTO_TEST_CASE(votes_carry_the_highest_epochs) {
   lease_voter voter(node_id(0), {}, std::nullopt, 0);
   BOOST_TEST(voter.note({7, {{1, 30}}, "h"}));
