@@ -3,6 +3,7 @@
 // actors of one process and can not be serialised.
 #pragma once
 #include "cluster/caf.hpp"
+#include "cluster/identity.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
@@ -72,29 +73,8 @@ TROUPE_FIELDS(step_observation, rows, sequences, kv_tokens, forward_ms, sampler_
 TROUPE_FIELDS(reliability_bin, drafts, accepted, confidence)
 TROUPE_FIELDS(reliability, bin)
 
-// Who says it, under which leader and membership, and as which message: receivers repeat their answer to a known
-// msg_id.
-struct stamp {
-  std::uint64_t term = 0, mepoch = 0, msg_id = 0;
-  std::uint32_t from = 0;
-};
 TROUPE_FIELDS(stamp, term, mepoch, msg_id, from)
 
-enum class ack_code : std::uint16_t {
-  ok,
-  stale_term,
-  stale_epoch,
-  unknown,
-  busy,
-  no_space,
-  digest_mismatch,
-  wrong_state,
-  version_mismatch,
-  too_large,
-  overloaded,
-  injected_fault,
-  lease_expired
-};
 struct ack {
   std::uint64_t msg_id = 0;
   ack_code code = ack_code::ok;
@@ -102,11 +82,6 @@ struct ack {
 };
 TROUPE_FIELDS(ack, msg_id, code, note)
 
-// A request, whatever gateway it came through: the gateway's incarnation and a count.
-struct req_t {
-  std::uint64_t origin = 0, number = 0;
-  friend bool operator==(const req_t&, const req_t&) = default;
-};
 TROUPE_FIELDS(req_t, origin, number)
 
 // ---- scheduler

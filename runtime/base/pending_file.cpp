@@ -52,6 +52,19 @@ status pending_file::commit() {
   return nothing{};
 }
 
+status sync_folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const std::string why = std::strerror(errno); // NOLINT(concurrency-mt-unsafe): called by one thread
+  if (fd >= 0)
+    ::close(fd);
+  if (!synced)
+    return error{"write_failed", folder + ": cannot be synchronised: " + why + "; choose another place"};
+  return nothing{};
+}
+
 status write_whole_file(const std::string& path, std::string_view text) {
   pending_file file(path);
   file.write(text.data(), text.size());

@@ -30,6 +30,10 @@ private:
   std::string why_;     // empty while all went well
 };
 
+// A new name in a folder survives the machine only once the folder is synchronised too: for files that others rely on
+// after a crash.
+status sync_folder_of(const std::string& path);
+
 status write_whole_file(const std::string& path, std::string_view text);
 
 } // namespace troupe

@@ -28,6 +28,19 @@ std::uint64_t load_window::rows(std::int32_t layer, std::int32_t expert) const {
   return sums_[static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts_) + static_cast<std::size_t>(expert)];
 }
 
+layer_load load_window::layer(std::int32_t layer) const {
+  layer_load out{std::max(filled_, 1), experts_, {}};
+  for (std::int32_t step = 0; step < filled_; ++step) {
+    const std::int32_t place = (next_ - filled_ + step + capacity_) % capacity_;
+    const std::uint32_t* counts = ring_.data() + cells() * static_cast<std::size_t>(place) +
+                                  static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts_);
+    for (std::int32_t e = 0; e < experts_; ++e)
+      out.rows.push_back(static_cast<float>(counts[e]));
+  }
+  out.rows.resize(static_cast<std::size_t>(out.steps) * static_cast<std::size_t>(experts_));
+  return out;
+}
+
 double load_window::balancedness(const expert_placement& p) const {
   double mean = 0, peak = 0;
   std::vector<double> load(static_cast<std::size_t>(p.ranks));

@@ -1,5 +1,6 @@
 // Rows routed to each expert over the last steps: what placement policies work on (cluster.md §1.5).
 #pragma once
+#include "runtime/experts/layer_load.hpp"
 #include "runtime/experts/placement.hpp"
 #include <cstdint>
 #include <span>
@@ -21,6 +22,9 @@ public:
   std::uint64_t rows(std::int32_t layer, std::int32_t expert) const;
   // [layers, experts] sums over the window.
   const std::vector<std::uint64_t>& sums() const { return sums_; }
+
+  // What a placement policy looks at: the window's steps, oldest first; of an empty window one step without rows.
+  layer_load layer(std::int32_t layer) const;
 
   // Sum over steps and layers of the mean load of a rank, divided by the same sum of the busiest rank's load; 1 is
   // perfect balance, also of an empty window. An expert's rows are shared equally by its slots.

@@ -18,6 +18,25 @@ expert_placement initial_placement(std::int32_t layers, std::int32_t experts, st
   return p;
 }
 
+std::int32_t extra_slots(std::int32_t experts, std::int32_t ranks, std::int32_t min_extra) {
+  const std::int32_t rest = (experts + min_extra) % ranks;
+  return min_extra + (rest == 0 ? 0 : ranks - rest);
+}
+
+expert_placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks, std::int32_t extra) {
+  TROUPE_CHECK(layers >= 0 && ranks >= 1 && extra >= 0 && (experts + extra) % ranks == 0, "expert ranks");
+  expert_placement p;
+  p.version = 1;
+  p.ranks = ranks;
+  p.layers = layers;
+  p.experts = experts;
+  p.slots_per_rank = (experts + extra) / ranks;
+  for (std::int32_t layer = 0; layer < layers; ++layer)
+    for (std::int32_t slot = 0; slot < p.slots(); ++slot)
+      p.expert_of.push_back(slot % experts);
+  return p;
+}
+
 expert_range initial_range(std::int32_t experts, std::int32_t ranks, std::int32_t rank) {
   const std::int32_t per_rank = (experts + ranks - 1) / ranks;
   const std::int32_t first = std::min(experts, rank * per_rank);
