@@ -252,7 +252,7 @@ std::string host_of(const std::string& endpoint) {
   return host;
 }
 bool may_use(security_mode mode, const std::string& endpoint) {
-  return mode == security_mode::mutual ? !host_of(endpoint).empty() : is_loopback(host_of(endpoint));
+  return mode == security_mode::mutual ? !host_of(endpoint).empty() : is_loopback_address(host_of(endpoint));
 }
 error refused_address(const std::string& endpoint) {
   return {"refused_address", endpoint +

@@ -6,6 +6,7 @@
 #include "cluster/bulk_channel.hpp"
 #include "cluster/bulk_protocol.hpp"
 #include "cluster/curve.hpp"
+#include "cluster/security_mode.hpp"
 #include "runtime/base/result.hpp"
 #include <chrono>
 #include <cstdint>
@@ -16,9 +17,6 @@
 #include <zmq.hpp>
 
 namespace troupe {
-
-// loopback: addresses of this host only, nothing encrypted. mutual: CURVE, and only the keys of the view.
-enum class security_mode { loopback, mutual };
 
 // What the links of a process share; it outlives them.
 class bulk_context {

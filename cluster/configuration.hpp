@@ -2,6 +2,7 @@
 // file, one member for each key and under the key's name. configuration_keys.hpp says what each key means and may be;
 // read_configuration fills it. Times end in their unit.
 #pragma once
+#include "cluster/security_mode.hpp"
 #include "runtime/base/engine_options.hpp"
 #include "runtime/experts/redundancy.hpp"
 #include <array>
@@ -17,7 +18,6 @@ namespace troupe {
 // Choices. The texts of the file stand in the order of the enumerators.
 enum class launcher_kind : std::uint8_t { local, ssh, slurm, k8s, manual };
 enum class cluster_profile : std::uint8_t { development, production };
-enum class security_mode : std::uint8_t { loopback, mutual };
 enum class host_carrier : std::uint8_t { shm, tcp };  // bulk bytes between processes of a host
 enum class gpu_carrier : std::uint8_t { nccl, host }; // bulk bytes between GPUs
 enum class expert_spread : std::uint8_t { none, rank, node };

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-bool is_loopback(const std::string& address) {
+bool is_loopback_address(const std::string& address) {
   in_addr v4{};
   in6_addr v6{};
   if (::inet_pton(AF_INET, address.c_str(), &v4) == 1)

@@ -1,4 +1,5 @@
 #include "cluster/name_pattern.hpp"
+#include "cluster/loopback.hpp"
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
@@ -133,14 +134,7 @@ bool is_address(std::string_view text) {
 }
 
 bool is_loopback(std::string_view address) {
-  in_addr four{};
-  in6_addr six{};
-  const std::string name(address);
-  if (name == "localhost")
-    return true;
-  if (::inet_pton(AF_INET, name.c_str(), &four) == 1)
-    return (ntohl(four.s_addr) >> 24) == 127;
-  return ::inet_pton(AF_INET6, name.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+  return address == "localhost" || is_loopback_address(std::string(address));
 }
 
 bool is_this_machine(std::string_view host) {

@@ -478,7 +478,7 @@ result<step_link_server> step_link_server::start(const step_link_server_options&
   const auto at = parse_address(options.address, options.port);
   if (!at)
     return error{"cannot_bind", where + ": not an address in digits"};
-  if (!is_loopback(options.address) && options.identity.token.empty())
+  if (!is_loopback_address(options.address) && options.identity.token.empty())
     return error{"refused_address", where + ": steps travel unencrypted and this address leaves the host; use "
                                             "127.0.0.1, or give both sides a token"};
   const int fd = ::socket(at->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
