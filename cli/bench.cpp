@@ -7,6 +7,7 @@
 #include "bench/scheduler_bench.hpp"
 #include "bench/speculation_bench.hpp"
 #include "bench/text_bench.hpp"
+#include "bench/transport_bench.hpp"
 #include "cli/engine_settings.hpp"
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
@@ -45,6 +46,7 @@ constexpr std::array benches{named_bench{"decode", bench_decode},
                              named_bench{"tokenizer", bench_text},
                              named_bench{"grammar", bench_grammar},
                              named_bench{"speculation", bench_speculation},
+                             named_bench{"transport", bench_transport},
                              named_bench{"kernels", bench_operations}};
 
 } // namespace

@@ -5,7 +5,9 @@
 #include "tests/support/sanitizers.hpp"
 #include <array>
 #include <boost/test/unit_test.hpp>
+#include <functional>
 #include <optional>
+#include <random>
 #include <set>
 #include <thread>
 #include <unistd.h>
