@@ -78,7 +78,7 @@ void shut_all_down(self_ptr self) {
   if (st.stop_at)
     return;
   st.stop_at = self->clock().now() + st.setup.stop_limit;
-  for (const member_role role : {member_role::gateway, member_role::worker, member_role::node})
+  for (const member_role role : {member_role::gateway, member_role::worker, member_role::node_agent})
     for (const auto& [name, e] : st.members)
       if (e.process && e.known.who.role == role)
         tell(self, e.process, shut_down{});

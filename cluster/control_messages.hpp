@@ -2,6 +2,7 @@
 // what a worker offers (cluster.md §3.3, §3.4). All of it travels over CAF; nothing here is large.
 #pragma once
 #include "cluster/messages.hpp"
+#include "cluster/view.hpp"
 #include "runtime/scheduler/limits.hpp"
 
 namespace troupe {
@@ -28,8 +29,6 @@ TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, m
 
 // ---- membership
 
-enum class member_role : std::uint8_t { node, worker, gateway };
-
 // One process. A process that was started again is another one: its incarnation differs.
 struct member {
   member_role role = member_role::worker;
@@ -42,8 +41,6 @@ struct member {
   std::string build, configuration; // digests that must be equal in all processes
 };
 TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration)
-
-enum class member_state : std::uint8_t { joining, warming, active, draining, left, suspect, dead };
 
 struct member_entry {
   member who;
