@@ -30,7 +30,7 @@ membership_settings settings() {
 
 // A leader of a formed group of ranks 0 .. n-1 (group 1), at 10000 ms, mepoch as it comes.
 struct formed {
-  membership leader;
+  membership_core leader;
   membership_orders out;
   std::int64_t now = 0;
 
@@ -467,7 +467,7 @@ private:
     if (troubled_ && chance(12))
       after(pick(0, 2500), arrive);
   }
-  void to_leader(std::size_t i, const std::function<void(membership&)>& f) {
+  void to_leader(std::size_t i, const std::function<void(membership_core&)>& f) {
     const std::uint64_t term = term_;
     send(i, [=, this] {
       if (!leader_ || term != term_)
@@ -510,7 +510,7 @@ private:
         if (w.follower.halted())
           w.running.reset(), w.halted = true;
         const auto step = w.step;
-        to_leader(i, [=, this, rank = w.info.rank, incarnation = w.info.incarnation](membership& m) {
+        to_leader(i, [=, this, rank = w.info.rank, incarnation = w.info.incarnation](membership_core& m) {
           m.prepared(rank, incarnation, p.proposal.view->mepoch, code, step, now_, out_);
         });
       });
@@ -552,7 +552,7 @@ private:
       talk(i);
     }
     if (const auto asked = w.follower.question(now_))
-      to_leader(i, [=, this, rank = w.info.rank, inc = w.info.incarnation](membership& m) {
+      to_leader(i, [=, this, rank = w.info.rank, inc = w.info.incarnation](membership_core& m) {
         m.question(rank, inc, *asked, now_, out_);
       });
     if (!w.hung)
@@ -564,7 +564,7 @@ private:
     const auto& newest = w.follower.newest();
     if (!newest || newest->term < term_ || !newest->member(w.info.rank)) {
       const view_report report = w.follower.report(w.step);
-      to_leader(i, [=, this, info = w.info](membership& m) {
+      to_leader(i, [=, this, info = w.info](membership_core& m) {
         m.join(info, report, now_, out_);
         m.ready(info.rank, info.incarnation, "digest", now_, out_);
       });
@@ -572,7 +572,7 @@ private:
     }
     const member_progress p{w.info.rank, w.info.incarnation, newest->mepoch, w.step, true};
     const bool leaving = w.leaving;
-    to_leader(i, [=, this](membership& m) {
+    to_leader(i, [=, this](membership_core& m) {
       m.heartbeat(p, now_, out_);
       m.ready(p.rank, p.incarnation, "digest", now_, out_);
       if (leaving)
@@ -619,7 +619,7 @@ private:
       if (now_ - w.began_at >= 2000 && !w.accused) {
         w.accused = true;
         for (const rank_id r : missing)
-          to_leader(i, [=, this, from = w.info.rank, step = *w.running](membership& m) {
+          to_leader(i, [=, this, from = w.info.rank, step = *w.running](membership_core& m) {
             m.accuse(from, r, step, evidence::timeout, now_);
           });
       }
@@ -656,7 +656,7 @@ private:
       const auto incarnation = w.info.incarnation;
       for (int n = 0; n < 5; ++n) // its agent says so until it is heard
         after(500 * n, [=, this, rank = w.info.rank] {
-          to_leader(i, [=, this](membership& m) { m.exited(rank, incarnation, "signal 9", now_, out_); });
+          to_leader(i, [=, this](membership_core& m) { m.exited(rank, incarnation, "signal 9", now_, out_); });
         });
     }
     if (chance(1500) && w.alive) {
@@ -683,7 +683,7 @@ private:
   std::mt19937 random_;
   std::uint32_t groups_ = 1;
   std::vector<worker_world> workers_; // by rank
-  std::optional<membership> leader_;
+  std::optional<membership_core> leader_;
   membership_orders out_;
   std::uint64_t term_ = 0, voted_mepoch_ = 0, reforms_ = 0;
   std::multimap<std::int64_t, std::function<void()>> queue_;
