@@ -34,6 +34,7 @@ struct process_setup {
   std::shared_ptr<live_requests> live;                  // of that gateway
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
   grammar_settings grammars;
+  int mask_threads = 0; // of each engine, beside its scheduler
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };

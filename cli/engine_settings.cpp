@@ -60,6 +60,8 @@ constexpr std::array table{
     engine_option{"so-timeout", kind::number, "S", nullptr,
                   "seconds in which the constraint of a request must be compiled (default 20)"},
     engine_option{"so-compilers", kind::number, "N", nullptr, "constraints compiled at once (default 2)"},
+    engine_option{"so-mask-threads", kind::number, "N", nullptr,
+                  "threads of each engine that make masks beside its scheduler (default 2)"},
     engine_option{"so-cache-mib", kind::number, "N", nullptr,
                   "MiB of compiled constraints kept for later requests (default 2048; 0: none)"},
     engine_option{"engines", kind::number, "N", nullptr, "data-parallel engines in this process (default 1)"},
@@ -181,6 +183,8 @@ void apply(engine_options& o, const std::string& name, const sourced_value& v) {
     o.so_timeout = number_of(v, 1, 86400);
   else if (name == "so-compilers")
     o.so_compilers = number_of(v, 1, 64);
+  else if (name == "so-mask-threads")
+    o.so_mask_threads = number_of(v, 0, 64);
   else if (name == "so-cache-mib")
     o.so_cache_mib = number_of(v, 0, 1 << 24);
   else if (name == "engines")

@@ -41,8 +41,8 @@ void copy_allowed(const float* from, std::int64_t n, const std::uint32_t* mask, 
 // Working memory for rows of up to `vocab` logits, and a device's way to mask them; one per thread.
 struct sample_scratch {
   using masked_copy = void (*)(const float* from, std::int64_t n, const std::uint32_t* mask, float* to);
-  explicit sample_scratch(std::size_t vocab, masked_copy copy_allowed = reference::copy_allowed)
-      : row(vocab), keys(vocab), copy_allowed(copy_allowed) {}
+  explicit sample_scratch(std::size_t vocab, masked_copy copy = reference::copy_allowed)
+      : row(vocab), keys(vocab), copy_allowed(copy) {}
   std::vector<float> row;
   std::vector<std::uint64_t> keys;
   masked_copy copy_allowed; // with the bits of reference::copy_allowed
