@@ -134,7 +134,7 @@ std::string cluster_backend::metrics() const {
             },
             [](const caf::error&) {});
   }
-  return metrics_text(access_.identity.name, all);
+  return metrics_text(access_.identity.name, all, {});
 }
 
 } // namespace

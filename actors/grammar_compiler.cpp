@@ -32,6 +32,7 @@ grammar_done compile(const grammar_settings& settings, const grammar_job& j) {
   } catch (const std::exception& e) { // not even memory
     done.failure = {"so_internal", std::string("compiling it failed: ") + e.what()};
   }
+  done.seconds = thread_seconds() - start;
   if (too_long && done.failure.code == "so_timeout")
     done.failure = {"so_too_complex", "compiling it takes more than " + shown_seconds(settings.compile_seconds) +
                                           " s of processor time; simplify it"};

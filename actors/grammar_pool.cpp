@@ -79,11 +79,12 @@ void tick(self_ptr self) {
   remind(self);
 }
 
-void finish_job(self_ptr self, std::uint64_t number, const constraint_cache::entry& compiled) {
+void finish_job(self_ptr self, std::uint64_t number, const constraint_cache::entry& compiled, double seconds) {
   auto& st = state_of(self);
   if (!st.jobs.contains(number))
     return; // given up
   ++(compiled ? st.counts.compiled : st.counts.refused);
+  st.counts.compile_time.observe(seconds);
   const state::job j = remove_job(st, number);
   st.cache->insert(j.key, compiled);
   for (const state::waiter_key& w : j.waiters)
@@ -97,9 +98,9 @@ void take_done(self_ptr self, const grammar_done& d) {
     if (c.job == d.number)
       c.job = 0;
   if (d.grammar)
-    finish_job(self, d.number, d.grammar);
+    finish_job(self, d.number, d.grammar, d.seconds);
   else
-    finish_job(self, d.number, d.failure);
+    finish_job(self, d.number, d.failure, d.seconds);
   start_jobs(self);
 }
 
@@ -119,7 +120,7 @@ void compiler_ended(self_ptr self, const caf::actor_addr& who) {
   ++st.counts.lost;
   if (const auto j = st.jobs.find(number); j != st.jobs.end()) {
     if (std::exchange(j->second.tried, true))
-      finish_job(self, number, error{"so_internal", "what compiled it ended twice; this is a fault of the engine"});
+      finish_job(self, number, error{"so_internal", "what compiled it ended twice; this is a fault of the engine"}, 0);
     else
       st.queue.push_front(number);
   }

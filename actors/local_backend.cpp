@@ -56,7 +56,8 @@ verifier_snapshot snapshot_of(const spec_report& r, const std::vector<engine_han
 model_process startable(const engine_options& options) {
   model_process p = make_model_process(options);
   std::size_t threads = pool_threads + 2 + p.setup->engines.size() + p.setup->experts.size() + // 2: of CAF
-                        static_cast<std::size_t>(p.setup->grammars.compilers);
+                        static_cast<std::size_t>(p.setup->grammars.compilers) +
+                        p.setup->engines.size() * static_cast<std::size_t>(p.setup->mask_threads);
   for (const context_ranks& c : p.setup->context)
     threads += c.engines.size();
   if (!threads_to_be_had(threads))
@@ -127,7 +128,9 @@ std::string local_backend::metrics() const {
     e.kv_blocks = std::max(kv.blocks - 1, 0);
     e.state_slots = std::max(kv.slots - 1, 0);
   }
-  return metrics_text(model_, engines);
+  const auto grammars =
+      parts.grammars ? report_of<grammar_report>(self, parts.grammars, grammar_query{}) : grammar_report{};
+  return metrics_text(model_, engines, grammars);
 }
 
 } // namespace

@@ -230,6 +230,7 @@ grammar_settings grammars_of(const engine_options& o, const std::shared_ptr<cons
                              const model_config& c) {
   check_range("so_timeout", o.so_timeout, 1, 86400, "");
   check_range("so_compilers", o.so_compilers, 1, 64, "");
+  check_range("so_mask_threads", o.so_mask_threads, 0, 64, "0 makes masks on the scheduler's thread");
   check_range("so_cache_mib", o.so_cache_mib, 0, 1 << 24, "0 keeps nothing");
   if (c.vocab_size < vocabulary->vocab_size())
     throw config_error("tokenizer.json", "vocabulary", std::to_string(vocabulary->vocab_size()),
@@ -357,6 +358,7 @@ model_process make_model_process(const engine_options& options) {
   setup->speculation.most_rows = s.runner.max_rows;
   setup->speculation.temperatures = speculation.temperatures;
   setup->grammars = grammars_of(options, p.vocabulary, c);
+  setup->mask_threads = options.so_mask_threads;
   setup->layers = c.num_hidden_layers;
   setup->routed_experts = c.n_routed_experts;
   setup->front.vocabulary = p.vocabulary;

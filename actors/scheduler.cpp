@@ -1,4 +1,5 @@
 #include "actors/scheduler.hpp"
+#include "actors/mask_threads.hpp"
 
 namespace troupe {
 
@@ -266,6 +267,20 @@ void finish_step(self_ptr self, const step_done& d) {
   go_on(self);
 }
 
+void take_masks(self_ptr self) {
+  auto& st = state_of(self);
+  st.core->masks_made();
+  if (!st.lost)
+    go_on(self);
+}
+
+std::shared_ptr<mask_helpers> mask_helpers_of(self_ptr self, int threads) {
+  return std::make_shared<mask_threads>(threads, [who = self->address()] {
+    if (const auto scheduler = caf::actor_cast<scheduler_actor>(who))
+      tell_from_outside(scheduler, masks_made{});
+  });
+}
+
 void enter(self_ptr self, const enter_group& g) {
   auto& st = state_of(self);
   st.part.reset();
@@ -414,8 +429,10 @@ ack end_sequence(self_ptr self, const cancel& c) {
 
 scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& setup) {
   state_of(self).setup = setup;
-  state_of(self).core.emplace(setup.limits, setup.untimed_sizes.empty() ? step_cost(setup.step_curve, setup.drafting)
-                                                                        : step_cost::untimed(setup.untimed_sizes));
+  state_of(self).core.emplace(setup.limits,
+                              setup.untimed_sizes.empty() ? step_cost(setup.step_curve, setup.drafting)
+                                                          : step_cost::untimed(setup.untimed_sizes),
+                              mask_helpers_of(self, setup.mask_threads));
   for (scheduler_state::round_trip& t : state_of(self).trips)
     t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
   watch(self, state_of(self).watched, setup.executor,
@@ -430,6 +447,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const kv_turn_done& d) { finish_turn(self, d); },
       [=](const step_done& d) { finish_step(self, d); },
       [=](const step_check& c) { check_progress(self, c); },
+      [=](const masks_made&) { take_masks(self); },
       [](const tok_ack&) {},
       [=](const spec_plan& p) {
         auto& st = state_of(self);
@@ -447,8 +465,10 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const scheduler_query&) {
         const auto& st = state_of(self);
         const auto& core = *st.core;
-        return scheduler_report{core.waiting(),     core.running(),     core.live(), core.steps(),
-                                core.preemptions(), core.free_blocks(), st.metrics};
+        scheduler_report r{core.waiting(),     core.running(),     core.live(), core.steps(),
+                           core.preemptions(), core.free_blocks(), st.metrics};
+        r.metrics.masks = core.mask_counts();
+        return r;
       },
       [=](const rank_lost& l) { lose(self, l.why); },
       [=](const drain&) { state_of(self).draining = true; },

@@ -26,6 +26,7 @@ struct scheduler_setup {
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;
+  int mask_threads = 0;                         // beside its own
   std::chrono::milliseconds step_limit{600000}; // one answer of the KV manager or the executor
 };
 

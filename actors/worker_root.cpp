@@ -161,6 +161,7 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.verifier = e.verifier = verifier_for(self, rank);
   s.alone = p.experts.empty() || p.engines.size() == 1;
   s.step_limit = p.step_limit;
+  s.mask_threads = p.mask_threads;
   e.scheduler = self->spawn(scheduler, s);
   return e;
 }

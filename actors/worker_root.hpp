@@ -36,6 +36,7 @@ struct process_setup {
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
   grammar_settings grammars;
   std::uint32_t rank = 0; // of the process in its cluster
+  int mask_threads = 0; // of each engine, beside its scheduler
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };

@@ -53,9 +53,17 @@ engine_metrics some_metrics() {
   m.prefill_steps = 3;
   m.speculation.take_sequence(5, 3);
   m.speculation.take_step(16, 4.5, 10, 4, 12);
+  m.masks.in_time = 7;
+  m.masks.fill_time.observe(3e-6);
   m.iteration_tokens.observe(9);
   m.prefill_time.observe(1e6);
   return m;
+}
+
+grammar_report some_grammar_report() {
+  grammar_report r{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, {}};
+  r.compile_time.observe(0.001);
+  return r;
 }
 
 branch_record some_record() {
@@ -135,6 +143,7 @@ std::string check_messages(caf::actor_system& system) {
       {"submit", survives(system, submit{some_stamp, some_job()})},
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
+      {"masks_made", survives(system, masks_made{})},
       {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4, 5, 6, some_metrics()})},
       {"kv_turn_done", survives(system, kv_turn_done{12})},
       {"kv_query", survives(system, kv_query{true})},
@@ -162,7 +171,7 @@ std::string check_messages(caf::actor_system& system) {
       {"group_tick", survives(system, group_tick{})},
       {"grammar_unwanted", survives(system, grammar_unwanted{4})},
       {"grammar_tick", survives(system, grammar_tick{})},
-      {"grammar_report", survives(system, grammar_report{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})},
+      {"grammar_report", survives(system, some_grammar_report())},
       {"load", survives(system, load{1, 2, pack_u32({1, 2, 0xFFFFFFFF})})},
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},

@@ -66,7 +66,8 @@ TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, a
               inter_token_latency, time_per_output_token, end_to_end, decode_time)
 TROUPE_FIELDS(draft_counters, drafts, draft_tokens, accepted_tokens, verified_at, accepted_at, verified_drafts,
               not_finite, expected_tokens, emitted_tokens, expected_seconds, measured_seconds, steps_by_size)
-TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, speculation, iteration_tokens, plan_time, run_time,
+TROUPE_FIELDS(mask_counters, in_time, late, fill_time)
+TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, speculation, masks, iteration_tokens, plan_time, run_time,
               queue_time, prefill_time)
 TROUPE_FIELDS(timed_size, rows, ms)
 TROUPE_FIELDS(step_observation, rows, sequences, kv_tokens, forward_ms, sampler_ms, drafted)
@@ -131,6 +132,10 @@ struct drain {}; // accept nothing new, finish what runs
 TROUPE_FIELDS(drain)
 struct stop {}; // end now
 TROUPE_FIELDS(stop)
+
+// From the threads that make masks: some are made that are not needed for a step that is being planned.
+struct masks_made {};
+TROUPE_FIELDS(masks_made)
 
 struct scheduler_query {};
 TROUPE_FIELDS(scheduler_query)
@@ -285,6 +290,7 @@ struct grammar_done { // LOCAL
   std::uint64_t number = 0;
   std::shared_ptr<const compiled_grammar> grammar; // null: failure says why
   error failure;
+  double seconds = 0; // of processor time, from a compiler
 };
 // LOCAL, one way, to a compiler; answered by grammar_done to the sender.
 struct grammar_job {
@@ -298,13 +304,8 @@ TROUPE_FIELDS(grammar_tick)
 
 struct grammar_query {}; // -> grammar_report
 TROUPE_FIELDS(grammar_query)
-struct grammar_report {
-  std::uint64_t waiting = 0, queued = 0, running = 0; // requests; constraints
-  std::uint64_t compiled = 0, refused = 0, hits = 0;  // so far
-  std::uint64_t given_up = 0, lost = 0;               // compilations without an answer; compilers that ended
-  std::uint64_t kept = 0, kept_bytes = 0;             // in the cache
-};
-TROUPE_FIELDS(grammar_report, waiting, queued, running, compiled, refused, hits, given_up, lost, kept, kept_bytes)
+TROUPE_FIELDS(grammar_report, waiting, queued, running, compiled, refused, hits, given_up, lost, kept, kept_bytes,
+              compile_time)
 
 // ---- placement
 
@@ -388,6 +389,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
 CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
 CAF_ADD_TYPE_ID(troupe, (troupe::drain))
 CAF_ADD_TYPE_ID(troupe, (troupe::stop))
+CAF_ADD_TYPE_ID(troupe, (troupe::masks_made))
 CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_query))
 CAF_ADD_TYPE_ID(troupe, (troupe::scheduler_report))
 CAF_ADD_TYPE_ID(troupe, (troupe::kv_turn_done))
@@ -453,9 +455,9 @@ struct new_grammar_pool {
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
     caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<grammar_done>, answers<new_grammar_pool>,
-                     answers<kv_turn_done>, answers<step_done>, answers<step_check>, answers<tok_ack>,
-                     answers<spec_plan>, answers<new_verifier>, answers<enter_group>, answers<group_view>,
-                     answers<step_decision>, answers<group_ping, group_alive>,
+                     answers<kv_turn_done>, answers<step_done>, answers<step_check>, answers<masks_made>,
+                     answers<tok_ack>, answers<spec_plan>, answers<new_verifier>, answers<enter_group>,
+                     answers<group_view>, answers<step_decision>, answers<group_ping, group_alive>,
                      answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
 // LOCAL, one way, from the gateway to a session: this engine computes its request from now on.
 struct placed {

@@ -126,6 +126,8 @@ constexpr std::array table{
                   "constraints compiled at once (default 2)", 1, 64},
     engine_option{"so-cache-mib", &engine_options::so_cache_mib, "N", nullptr,
                   "MiB of compiled constraints kept for later requests (default 2048; 0: none)", 0, 1 << 24},
+    engine_option{"so-mask-threads", &engine_options::so_mask_threads, "N", nullptr,
+                  "threads of each engine that make masks beside its scheduler (default 2)", 0, 64},
     engine_option{"engines", &engine_options::engines, "N", nullptr,
                   "data-parallel engines in this process (default 1)", 1, 64},
     engine_option{"ep", &engine_options::ep, "N", nullptr, "expert-parallel executors in this process (default 1)", 1,

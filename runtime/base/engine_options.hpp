@@ -43,6 +43,7 @@ struct engine_options {
   std::string yoco;
   int so_timeout = 20;               // seconds from a request's arrival to its compiled constraint
   int so_compilers = 2;              // constraints compiled at once, each by a thread of its own
+  int so_mask_threads = 2;           // of each engine, beside its scheduler's: make masks; started when one is needed
   int so_cache_mib = 2048;           // MiB of compiled constraints kept for later requests; 0 = none
   int yoco_keep = 0;                 // rows at a prompt's end that mask and compact keep; 0 = the fewest, 140 for V4.1
   std::optional<std::uint64_t> seed; // exactness.md §6

@@ -11,7 +11,10 @@ constexpr std::size_t overflow_factor = 8; // a single mask may need this many t
 compiled_grammar::compiled_grammar(rule_network network, std::shared_ptr<const token_vocabulary> vocabulary,
                                    const compile_limits& limits, std::size_t kept_bytes)
     : network_(std::make_shared<const rule_network>(std::move(network))), vocabulary_(std::move(vocabulary)),
-      max_items_(limits.frontier_items), kept_bytes_(kept_bytes) {}
+      max_items_(limits.frontier_items), kept_bytes_(kept_bytes) {
+  for (const byte_dfa& round : network_->round_dfas)
+    known_tables_.push_back(vocabulary_->known_table(round));
+}
 
 std::size_t compiled_grammar::bytes() const {
   const std::lock_guard hold(masks_lock_);
@@ -26,7 +29,7 @@ std::shared_ptr<mask_maker> compiled_grammar::masks() const {
 }
 
 std::shared_ptr<mask_maker> compiled_grammar::own_masks() const {
-  return std::make_shared<mask_maker>(network_, vocabulary_, max_items_, overflow_factor * kept_bytes_);
+  return std::make_shared<mask_maker>(network_, vocabulary_, known_tables_, max_items_, overflow_factor * kept_bytes_);
 }
 
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,

@@ -26,6 +26,7 @@ public:
 private:
   std::shared_ptr<const rule_network> network_;
   std::shared_ptr<const token_vocabulary> vocabulary_;
+  mask_maker::table_list known_tables_; // when it was compiled
   std::size_t max_items_, kept_bytes_;
   mutable std::mutex masks_lock_;
   mutable std::shared_ptr<mask_maker> masks_;

@@ -115,33 +115,39 @@ bool constraint_matcher::can_end() const {
 }
 
 void constraint_matcher::fill(std::uint32_t* row) const {
+  mask_work unlimited;
+  fill(row, unlimited);
+}
+
+bool constraint_matcher::fill(std::uint32_t* row, mask_work& work) const {
   const token_vocabulary& v = grammar_->vocabulary();
   overflowed_ = false;
   if (finished() || !constrained()) {
     std::memset(row, 0xFF, v.words() * 4);
     if (v.size() % 32 != 0)
       row[v.words() - 1] = (std::uint32_t{1} << (v.size() % 32)) - 1;
-    return;
+    return true;
   }
   if (progress_ < trigger_.tokens.size()) {
     std::memset(row, 0, v.words() * 4);
     set_bit(row, trigger_.tokens[progress_]);
-    return;
+    return true;
   }
-  ask([&](mask_maker& m) {
-    m.fill(place_, row);
-    return 0;
+  return ask([&](mask_maker& m) {
+    if (!work.spent())
+      m.fill(place_, row, work);
+    return !work.spent();
   });
 }
 
 std::size_t constraint_matcher::fill_window(std::span<const std::int32_t> drafts, std::span<std::uint32_t* const> rows,
-                                            std::span<std::uint8_t> constrained_rows) {
+                                            std::span<std::uint8_t> constrained_rows, mask_work& work) {
   TROUPE_CHECK(rows.size() > drafts.size() && constrained_rows.size() >= rows.size(), "a draft window without rows");
   std::size_t taken = 0, filled = 0;
   const auto fill_next = [&] {
     constrained_rows[filled] = constrained() && !finished();
-    if (constrained_rows[filled])
-      fill(rows[filled]);
+    if (constrained_rows[filled] && !fill(rows[filled], work))
+      return false;
     filled += overflowed_ ? 0 : 1;
     return !overflowed_;
   };

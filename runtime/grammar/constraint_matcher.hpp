@@ -41,12 +41,21 @@ public:
   // The next row of §5.3: bit i is set iff accept(i) would succeed. All ones (of the vocabulary) while unconstrained
   // and when finished.
   void fill(std::uint32_t* row) const;
+  // The same for an amount of work. False: it is spent, and the row holds nothing.
+  bool fill(std::uint32_t* row, mask_work& work) const;
   // Masks for the positions of a draft window (§2.5): row k is what may follow the first k drafts. Returns how many
   // rows were filled, at most drafts + 1: the rest follow a draft that is refused, or one behind which the mask needs
   // more than its budget. `constrained_rows` tells for each filled row whether it is one; others were not written. The
-  // state is as before.
+  // state is as before. Where `work` is spent on the way, nothing of this counts.
   std::size_t fill_window(std::span<const std::int32_t> drafts, std::span<std::uint32_t* const> rows,
-                          std::span<std::uint8_t> constrained_rows);
+                          std::span<std::uint8_t> constrained_rows, mask_work& work);
+  std::size_t fill_window(std::span<const std::int32_t> drafts, std::span<std::uint32_t* const> rows,
+                          std::span<std::uint8_t> constrained_rows) {
+    mask_work unlimited;
+    return fill_window(drafts, rows, constrained_rows, unlimited);
+  }
+  // From now on with masks that no other matcher uses: what it learns, it learns alone.
+  void part_from_others() { move_to(grammar_->own_masks()); }
 
   // Tokens that the constraint leaves no choice about, as bytes; empty if there is a choice. At most `limit` bytes.
   std::string forced(std::size_t limit = 256) const;

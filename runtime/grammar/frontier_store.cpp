@@ -7,6 +7,7 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t item_work = 8;                  // of an item looked at or put into a frontier, in nodes of a trie
 constexpr std::uint32_t most_rounds = UINT32_MAX - 1; // longer repetitions than any output count as endless
 
 std::uint64_t hash_of(std::span<const frontier_store::item> items) {
@@ -69,7 +70,9 @@ struct frontier_store::scratch {
   std::vector<std::uint32_t> called;       // by rank
   std::vector<std::vector<item>> callers;  // by rule
   std::vector<std::vector<item>> by_class; // targets
+  std::vector<item> before;                // of the class before
   std::vector<item> joined;
+  std::size_t work = 0; // of close() and what follows: items looked at and put together
 };
 
 frontier_store::frontier_store(std::shared_ptr<const rule_network> network, std::size_t max_items,
@@ -248,12 +251,14 @@ void frontier_store::close(frontier f) {
   s.scans.clear();
   s.called.clear();
   s.can_end = false;
+  s.work = 0;
   const rule_network& net = *network_;
   for (const item& i : at(f).items)
     visit(i.state, i.then, i.low, i.high);
   while (!s.pending.empty()) {
     const item i = s.pending.back();
     s.pending.pop_back();
+    s.work += item_work;
     if (i.state == text_end) {
       s.can_end = true;
       continue;
@@ -301,6 +306,7 @@ void frontier_store::close(frontier f) {
     *next = s.called.back();
     s.called.pop_back();
     s.joined.swap(s.callers[rule]);
+    s.work += item_work * (s.joined.size() + net.rules[rule].opening.size());
     const frontier then = intern(s.joined);
     s.joined.clear();
     if (then == dead_frontier)
@@ -336,12 +342,20 @@ const frontier_store::expansion& frontier_store::grow(frontier f) {
   const std::size_t classes = s.by_class.size();
   auto* next = static_cast<frontier*>(take(classes * sizeof(frontier)));
   for (std::size_t c = 0; c < classes; ++c) {
-    next[c] = s.by_class[c].empty() ? dead_frontier : intern(s.by_class[c]);
-    s.by_class[c].clear();
+    std::vector<item>& to = s.by_class[c];
+    s.work += 1 + item_work * to.size();
+    if (c > 0 && to == s.before) { // neighbours are often alike
+      next[c] = next[c - 1];
+    } else {
+      s.before = to;
+      next[c] = to.empty() ? dead_frontier : intern(to);
+    }
+    to.clear();
   }
   auto* scans = static_cast<scan*>(take(s.scans.size() * sizeof(scan)));
   std::copy(s.scans.begin(), s.scans.end(), scans);
-  auto* made = new (take(sizeof(expansion))) expansion{next, {scans, s.scans.size()}, s.can_end};
+  auto* made = new (take(sizeof(expansion)))
+      expansion{next, {scans, s.scans.size()}, s.can_end, static_cast<std::uint32_t>(s.work)};
   at(f).grown.store(made, std::memory_order_release);
   return *made;
 }

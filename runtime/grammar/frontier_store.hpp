@@ -8,6 +8,7 @@
 //
 // Shared by threads: lookups of what exists take no lock.
 #pragma once
+#include "runtime/grammar/mask_work.hpp"
 #include "runtime/grammar/rule_network.hpp"
 #include <array>
 #include <atomic>
@@ -51,6 +52,7 @@ public:
     const frontier* next; // by byte class
     std::span<const scan> scans;
     bool can_end;
+    std::uint32_t work; // that making it was, as mask_work counts
   };
 
   frontier start() const { return start_; }
@@ -58,10 +60,23 @@ public:
     const expansion* known = at(f).grown.load(std::memory_order_acquire);
     return known != nullptr ? *known : grow(f);
   }
+  // Counts what this call makes.
+  const expansion& expand(frontier f, mask_work& work) {
+    if (const expansion* known = at(f).grown.load(std::memory_order_acquire))
+      return *known;
+    const expansion& made = grow(f);
+    work.add(made.work);
+    return made;
+  }
   frontier step(frontier f, unsigned char byte) { return expand(f).next[network_->class_of[byte]]; }
   frontier read(frontier f, std::string_view text) {
     for (std::size_t i = 0; i < text.size() && f != dead_frontier; ++i)
       f = step(f, static_cast<unsigned char>(text[i]));
+    return f;
+  }
+  frontier read(frontier f, std::string_view text, mask_work& work) {
+    for (std::size_t i = 0; i < text.size() && f != dead_frontier; ++i)
+      f = expand(f, work).next[network_->class_of[static_cast<unsigned char>(text[i])]];
     return f;
   }
   // Behind the token `id`, read as text and as a token by number, whichever the grammar allows.

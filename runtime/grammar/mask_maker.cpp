@@ -11,39 +11,55 @@ namespace {
 using edge_kind = rule_network::edge_kind;
 
 constexpr std::size_t cheap_walk = 48;          // nodes; masks made with fewer are not kept
-constexpr std::uint32_t listed_ids = 1024;      // kept as a list up to so many
+constexpr std::size_t listed_ids = 1024;        // kept as a list up to so many
 constexpr std::size_t most_loop_items = 8;      // of a frontier that is looked at as a loop
+constexpr std::size_t table_work = 3;           // of a node, while a table is made
 constexpr std::uint32_t large_subtree = 16'384; // nodes; worth a table of its own where what follows is a loop
+
+// Counts the nodes of a walk, some at a time. False: the work is spent.
+bool counted(std::size_t nodes, mask_work& work) {
+  constexpr std::size_t at_once = 32;
+  return nodes % at_once != 0 || work.add(at_once);
+}
 
 } // namespace
 
 mask_maker::mask_maker(std::shared_ptr<const rule_network> network, std::shared_ptr<const token_vocabulary> vocabulary,
-                       std::size_t max_items, std::size_t max_bytes)
-    : vocabulary_(std::move(vocabulary)), store_(network, max_items, max_bytes), tables_(network->round_dfas.size()),
-      known_tables_(network->round_dfas.size()) {
+                       table_list known, std::size_t max_items, std::size_t max_bytes)
+    : vocabulary_(std::move(vocabulary)), store_(network, max_items, max_bytes), tables_(std::move(known)),
+      known_tables_(tables_.size()) {
+  for (std::size_t i = 0; i < tables_.size(); ++i)
+    known_tables_[i].store(tables_[i].get(), std::memory_order_relaxed);
   for (std::uint32_t s = 0; s < network->stand_in.size(); ++s)
     stand_ins_ |= network->stand_in[s] != s && network->stand_in[s] != rule_network::no_text;
 }
 
-const loop_table& mask_maker::table(std::int32_t index) {
+// Counted as if it were made here, even if somebody has made it since the grammar was compiled: what others do
+// meanwhile must not show. Null: the work is spent.
+const loop_table* mask_maker::table(std::int32_t index, mask_work& work) {
   const auto i = static_cast<std::size_t>(index);
   if (const loop_table* known = known_tables_[i].load(std::memory_order_acquire))
-    return *known;
+    return known;
+  if (!work.add(table_work * vocabulary_->trie().size()))
+    return nullptr;
   const std::lock_guard hold(tables_lock_);
   tables_[i] = vocabulary_->table_of(store_.network().round_dfas[i]);
   known_tables_[i].store(tables_[i].get(), std::memory_order_release);
-  return *tables_[i];
+  return tables_[i].get();
 }
 
-const loop_table& mask_maker::table_below(std::int32_t index, std::uint32_t node) {
+const loop_table* mask_maker::table_below(std::int32_t index, std::uint32_t node, mask_work& work) {
   const std::lock_guard hold(tables_lock_);
   std::shared_ptr<const loop_table>& known = tables_below_[{index, node}];
-  if (!known)
+  if (!known) {
+    if (!work.add(table_work * (vocabulary_->trie().end(node) - node)))
+      return nullptr;
     known = vocabulary_->table_of(store_.network().round_dfas[static_cast<std::size_t>(index)], node);
-  return *known;
+  }
+  return known.get();
 }
 
-void mask_maker::fill(frontier f, std::uint32_t* row) {
+void mask_maker::fill(frontier f, std::uint32_t* row, mask_work& work) {
   const std::size_t row_bytes = vocabulary_->words() * 4;
   if (const void* known = store_.attached(f).load(std::memory_order_acquire)) {
     const auto& cached = *static_cast<const cached_mask*>(known);
@@ -53,52 +69,56 @@ void mask_maker::fill(frontier f, std::uint32_t* row) {
       std::memset(row, 0, row_bytes);
     for (std::uint32_t i = 0; i < cached.added; ++i)
       set_bit(row, cached.ids[i]);
+    work.add(1);
     return;
   }
-  std::size_t work = 0;
+  std::size_t nodes = 0;
   const std::uint32_t* base = nullptr;
   if (const frontier place = text_place(f); place != dead_frontier) {
-    work = fill_text(f, place, base, row);
-  } else if (const auto loop = loop_at(f)) {
-    base = table(loop->table).inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+    nodes = fill_text(f, place, base, row, work);
+  } else if (const auto loop = loop_at(f, work)) {
+    const loop_table* known = table(loop->table, work);
+    if (known == nullptr)
+      return;
+    base = known->inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
     std::memcpy(row, base, row_bytes);
-    work = add_loop(*loop, table(loop->table), f, row);
-  } else if (const frontier usual = usual_target(f); usual != dead_frontier) {
-    fill(usual, row);
+    nodes = add_loop(*loop, *known, f, row, work);
+  } else if (const frontier usual = usual_target(f, work); usual != dead_frontier) {
+    fill(usual, row, work);
     clear_bit(row, vocabulary_->end_token());
-    work = cheap_walk + walk_differences(f, usual, row);
+    nodes = cheap_walk + walk_differences(f, usual, row, work);
   } else {
     std::memset(row, 0, row_bytes);
-    work = walk(f, 0, vocabulary_->trie().size(), row);
+    nodes = walk(f, 0, vocabulary_->trie().size(), row, work);
   }
-  add_special_bits(f, row);
+  add_special_bits(f, row, work);
   // what is inside a text rule is kept as a text_mask
   const auto items = store_.items(f);
-  if (work > cheap_walk && (items.empty() || items[0].then != store_.open()))
+  if (!work.spent() && nodes > cheap_walk && (items.empty() || items[0].then != store_.open()))
     keep(f, base, row);
 }
 
 // Keeps a finished row: as a list of ids if it is short, as few ids over a row that is kept anyway, or whole.
 void mask_maker::keep(frontier f, const std::uint32_t* base, const std::uint32_t* row) {
   const std::size_t words = vocabulary_->words();
+  std::array<std::int32_t, listed_ids> added;
   std::size_t count = 0;
-  for (std::size_t w = 0; w < words && count <= listed_ids; ++w)
-    if (const std::uint32_t more =
-            row[w] & ~(base != nullptr ? base[w] : 0)) // a call each where the CPU may lack popcnt
-      count += static_cast<std::size_t>(std::popcount(more));
-  if (count > listed_ids) {
+  bool short_enough = true;
+  for (std::size_t w = 0; w < words && short_enough; ++w)
+    for (std::uint32_t bits = row[w] & ~(base != nullptr ? base[w] : 0); bits != 0; bits &= bits - 1) {
+      short_enough = count < listed_ids;
+      if (!short_enough)
+        break;
+      added[count++] = static_cast<std::int32_t>(32 * w) + std::countr_zero(bits);
+    }
+  if (!short_enough) {
     auto* copy = static_cast<std::uint32_t*>(store_.allocate(words * 4));
     std::memcpy(copy, row, words * 4);
     base = copy;
     count = 0;
   }
   auto* ids = static_cast<std::int32_t*>(store_.allocate(count * 4));
-  if (count > 0) {
-    std::int32_t* to = ids;
-    for (std::size_t w = 0; w < words; ++w)
-      for (std::uint32_t bits = row[w] & ~(base != nullptr ? base[w] : 0); bits != 0; bits &= bits - 1)
-        *to++ = static_cast<std::int32_t>(32 * w) + std::countr_zero(bits);
-  }
+  std::copy_n(added.begin(), count, ids);
   auto* cached = new (store_.allocate(sizeof(cached_mask))) cached_mask{base, static_cast<std::uint32_t>(count), ids};
   store_.attached(f).store(cached, std::memory_order_release); // if two threads make one, both are right
 }
@@ -115,16 +135,17 @@ frontier mask_maker::text_place(frontier f) {
   return store_.detached(f, stand_in);
 }
 
-const mask_maker::text_mask& mask_maker::text_mask_of(frontier place) {
+// Null: the work is spent.
+const mask_maker::text_mask* mask_maker::text_mask_of(frontier place, mask_work& work) {
   {
     const std::lock_guard hold(text_masks_lock_);
     if (const auto known = text_masks_.find(place); known != text_masks_.end())
-      return *known->second;
+      return known->second.get();
   }
   // Made outside of the lock; if two threads make one, the first is kept.
   const std::size_t words = vocabulary_->words();
   auto* row = static_cast<std::uint32_t*>(store_.allocate(words * 4));
-  fill(place, row);
+  fill(place, row, work);
   auto made = std::make_unique<text_mask>(text_mask{row, row, {}});
   if (stand_ins_) {
     auto* near_row = static_cast<std::uint32_t*>(store_.allocate(words * 4));
@@ -136,8 +157,11 @@ const mask_maker::text_mask& mask_maker::text_mask_of(frontier place) {
   const token_trie& trie = vocabulary_->quoted();
   const auto& class_of = store_.network().class_of;
   std::array<const frontier*, most_token_bytes + 1> next;
-  next[0] = store_.expand(place).next;
+  next[0] = store_.expand(place, work).next;
+  std::size_t nodes = 0;
   for (std::uint32_t node = 0; node < trie.size();) {
+    if (!counted(++nodes, work))
+      break;
     const frontier to = next[trie.depth(node) - 1][class_of[trie.byte(node)]];
     if (to == dead_frontier) {
       node = trie.end(node);
@@ -146,43 +170,49 @@ const mask_maker::text_mask& mask_maker::text_mask_of(frontier place) {
     if (trie.end(node) > node + 1) {
       if (store_.has_ended(to))
         made->ends.push_back(node);
-      next[trie.depth(node)] = store_.expand(to).next;
+      next[trie.depth(node)] = store_.expand(to, work).next;
     }
     ++node;
   }
+  if (work.spent())
+    return nullptr;
   const std::lock_guard hold(text_masks_lock_);
-  return *text_masks_.emplace(place, std::move(made)).first->second;
+  return text_masks_.emplace(place, std::move(made)).first->second.get();
 }
 
 // The mask of f from that of its place: what goes on behind the text depends on the caller, and texts of more than
 // near_bytes on the very state.
-std::size_t mask_maker::fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row) {
-  const text_mask& inside = text_mask_of(place);
+std::size_t mask_maker::fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row,
+                                  mask_work& work) {
+  const text_mask* known_inside = text_mask_of(place, work);
+  if (known_inside == nullptr)
+    return 0;
+  const text_mask& inside = *known_inside;
   const auto items = store_.items(f), known = store_.items(place);
   const bool same = std::equal(items.begin(), items.end(), known.begin(), known.end(),
                                [](const auto& a, const auto& b) { return a.state == b.state; });
   base = same ? inside.row : inside.near_row;
   std::copy(base, base + vocabulary_->words(), row);
-  std::size_t work = cheap_walk + 1;
+  std::size_t nodes = cheap_walk + 1;
   const token_trie& quoted = vocabulary_->quoted();
   for (const std::uint32_t node : inside.ends)
-    work += walk_small(quoted, items[0].then, node + 1, quoted.end(node), same ? UINT32_MAX : near_bytes, row);
+    nodes += walk_small(quoted, items[0].then, node + 1, quoted.end(node), same ? UINT32_MAX : near_bytes, row, work);
   if (!same)
-    work += walk_small(vocabulary_->far(), f, 0, vocabulary_->far().size(), UINT32_MAX, row);
-  return work;
+    nodes += walk_small(vocabulary_->far(), f, 0, vocabulary_->far().size(), UINT32_MAX, row, work);
+  return nodes;
 }
 
 // Nodes deeper than `most_depth` are left out.
 std::size_t mask_maker::walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
-                                   std::uint32_t most_depth, std::uint32_t* row) {
+                                   std::uint32_t most_depth, std::uint32_t* row, mask_work& work) {
   if (node == end || trie.depth(node) > most_depth)
     return 0;
-  return walk_trie(trie, from, node, end, row, [&](std::uint32_t at, frontier) {
+  return walk_trie(trie, from, node, end, row, work, [&](std::uint32_t at, frontier) {
     return trie.depth(at) == most_depth ? std::optional<std::size_t>(0) : std::nullopt;
   });
 }
 
-std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
+std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f, mask_work& work) {
   const auto items = store_.items(f);
   if (items.size() > most_loop_items)
     return std::nullopt;
@@ -196,7 +226,7 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
       if (e.kind == edge_kind::loop) {
         const rule_network::loop& l = net.loops[e.what];
         if (l.table >= 0 && items.size() == 1)
-          if (const auto place = counted_loop_at(i, e))
+          if (const auto place = counted_loop_at(i, e, work))
             return place;
         code = l.max == unbounded && i.low >= l.min ? l.table : -1;
       } else if (e.kind == edge_kind::call && e.to == i.state) {
@@ -204,7 +234,7 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
       }
       if (code < 0 || code == tried)
         continue;
-      if (returns_to(f, net.round_dfas[static_cast<std::size_t>(code)]))
+      if (returns_to(f, net.round_dfas[static_cast<std::size_t>(code)], work))
         return loop_place{code, 0, 0, unbounded, f};
       tried = code;
     }
@@ -214,14 +244,14 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f) {
 
 // A counted loop whose rounds cannot be mistaken for what follows it: no byte begins both.
 std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier_store::item& here,
-                                                                  const rule_network::edge& e) {
+                                                                  const rule_network::edge& e, mask_work& work) {
   const rule_network& net = store_.network();
   const rule_network::loop& l = net.loops[e.what];
   if (here.low != here.high)
     return std::nullopt;
   // also while the exit is still closed: a token can open it
   const frontier exit = store_.make({e.to, here.then, 0, 0});
-  const frontier* behind = store_.expand(exit).next;
+  const frontier* behind = store_.expand(exit, work).next;
   for (const byte_dfa::edge& round : net.round_dfas[static_cast<std::size_t>(l.table)].states[0].out)
     for (unsigned byte = round.low; byte <= round.high; ++byte)
       if (behind[net.class_of[byte]] != dead_frontier)
@@ -230,7 +260,7 @@ std::optional<mask_maker::loop_place> mask_maker::counted_loop_at(const frontier
 }
 
 // Whether every word of the code leads from f back to f.
-bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
+bool mask_maker::returns_to(frontier f, const byte_dfa& round, mask_work& work) {
   std::vector<std::pair<std::uint32_t, frontier>> pending{{0, f}}, seen;
   const rule_network& net = store_.network();
   while (!pending.empty()) {
@@ -241,11 +271,14 @@ bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
     seen.push_back(at);
     if (seen.size() > 4 * round.states.size())
       return false;
+    if (!work.add(round.states[at.first].out.size()))
+      return false;
+    const frontier* next = store_.expand(at.second, work).next;
     for (const byte_dfa::edge& e : round.states[at.first].out)
       for (unsigned byte = e.low; byte <= e.high; ++byte) {
         if (byte > e.low && net.class_of[byte] == net.class_of[byte - 1])
           continue;
-        const frontier to = store_.step(at.second, static_cast<unsigned char>(byte));
+        const frontier to = next[net.class_of[byte]];
         if (round.states[e.target].accepting ? to != f : to == dead_frontier)
           return false;
         if (!round.states[e.target].accepting)
@@ -257,11 +290,11 @@ bool mask_maker::returns_to(frontier f, const byte_dfa& round) {
 
 // Where most bytes lead to one and the same loop, for instance from the beginning of a key that must differ from a few
 // others: the loop's mask is then a good first guess.
-frontier mask_maker::usual_target(frontier f) {
+frontier mask_maker::usual_target(frontier f, mask_work& work) {
   const rule_network& net = store_.network();
   if (net.has_token_edges) // the guess would bring bits of its own
     return dead_frontier;
-  const frontier* next = store_.expand(f).next;
+  const frontier* next = store_.expand(f, work).next;
   frontier best = dead_frontier;
   int votes = 0; // the majority, if there is one, survives pairwise cancelling
   for (unsigned b = 0x20; b < 0x7F; ++b) {
@@ -270,24 +303,26 @@ frontier mask_maker::usual_target(frontier f) {
       best = to;
     votes += to == best ? 1 : -1;
   }
-  return best != dead_frontier && best != f && votes > 0 && loop_at(best) ? best : dead_frontier;
+  return best != dead_frontier && best != f && votes > 0 && loop_at(best, work) ? best : dead_frontier;
 }
 
 // Sets the bits of the tokens that leave the loop; those that stay inside are the table's row.
-std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row) {
+std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row,
+                                 mask_work& work) {
   const std::uint64_t room = loop.max == unbounded ? unbounded : loop.max - loop.done;
-  std::size_t work = 0;
+  std::size_t nodes = 0;
   for (const loop_table::early_exit& e : table.early_exits()) {
-    const frontier from = store_.read(f, e.before);
+    const frontier from = store_.read(f, e.before, work);
     if (from != dead_frontier)
-      work += walk(from, e.node, vocabulary_->trie().end(e.node), row);
+      nodes += walk(from, e.node, vocabulary_->trie().end(e.node), row, work);
   }
   const token_trie& rests = table.rests();
   std::array<const frontier*, most_token_bytes + 1> next;
-  next[0] = store_.expand(loop.exit).next;
+  next[0] = store_.expand(loop.exit, work).next;
   const auto& class_of = store_.network().class_of;
   for (std::uint32_t node = 0; node < rests.size();) {
-    ++work;
+    if (!counted(++nodes, work))
+      break;
     const std::uint32_t depth = rests.depth(node);
     const frontier to = next[depth - 1][class_of[rests.byte(node)]];
     if (to == dead_frontier) {
@@ -300,25 +335,26 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
         set_bit(row, late.id);
     }
     if (rests.end(node) > node + 1)
-      next[depth] = store_.expand(to).next;
+      next[depth] = store_.expand(to, work).next;
     ++node;
   }
-  return work;
+  return nodes;
 }
 
 // Sets the bits of the tokens that end in nodes [node, end), a whole subtree or all; `from` is where the parent is.
 // below(node, there) sees every node that is reached and may do what lies below it by itself: then it gives its work.
 template <class Below>
 std::size_t mask_maker::walk_trie(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
-                                  std::uint32_t* row, const Below& below) {
+                                  std::uint32_t* row, mask_work& work, const Below& below) {
   if (node == end)
     return 0;
   std::array<const frontier*, most_token_bytes + 1> next;
-  next[trie.depth(node) - 1] = store_.expand(from).next;
+  next[trie.depth(node) - 1] = store_.expand(from, work).next;
   const auto& class_of = store_.network().class_of;
-  std::size_t work = 0;
+  std::size_t nodes = 0;
   while (node < end) {
-    ++work;
+    if (!counted(++nodes, work))
+      break;
     const std::uint32_t depth = trie.depth(node);
     const frontier to = next[depth - 1][class_of[trie.byte(node)]];
     if (to == dead_frontier) {
@@ -328,44 +364,48 @@ std::size_t mask_maker::walk_trie(const token_trie& trie, frontier from, std::ui
     for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
       set_bit(row, trie.ids()[i]);
     if (const std::optional<std::size_t> done = below(node, to)) {
-      work += *done;
+      nodes += *done;
       node = trie.end(node);
       continue;
     }
     if (trie.end(node) > node + 1)
-      next[depth] = store_.expand(to).next;
+      next[depth] = store_.expand(to, work).next;
     ++node;
   }
-  return work;
+  return nodes;
 }
 
 // In the trie of all tokens. Below the large subtrees, those of the tokens that begin with a blank above all, loops are
 // looked up.
-std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row) {
+std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row,
+                             mask_work& work) {
   const token_trie& trie = vocabulary_->trie();
-  return walk_trie(trie, from, node, end, row, [&](std::uint32_t at, frontier to) -> std::optional<std::size_t> {
+  return walk_trie(trie, from, node, end, row, work, [&](std::uint32_t at, frontier to) -> std::optional<std::size_t> {
     if (trie.end(at) - at <= large_subtree)
       return std::nullopt;
-    const auto loop = loop_at(to);
+    const auto loop = loop_at(to, work);
     if (!loop)
       return std::nullopt;
-    const loop_table& table = table_below(loop->table, at);
-    const std::uint32_t* inside = table.inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
+    const loop_table* table = table_below(loop->table, at, work);
+    if (table == nullptr)
+      return 0;
+    const std::uint32_t* inside = table->inside(loop->max == unbounded ? unbounded : loop->max - loop->done);
     for (std::size_t w = 0; w < vocabulary_->words(); ++w)
       row[w] |= inside[w];
-    return add_loop(*loop, table, to, row);
+    return add_loop(*loop, *table, to, row, work);
   });
 }
 
 // `row` holds the mask of `base`; makes it that of f by visiting what the two do not read alike.
-std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_t* row) {
+std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work) {
   const token_trie& trie = vocabulary_->trie();
   std::array<std::pair<const frontier*, const frontier*>, most_token_bytes + 1> next;
-  next[0] = {store_.expand(f).next, store_.expand(base).next};
+  next[0] = {store_.expand(f, work).next, store_.expand(base, work).next};
   const auto& class_of = store_.network().class_of;
-  std::size_t work = 0;
+  std::size_t nodes = 0;
   for (std::uint32_t node = 0; node < trie.size();) {
-    ++work;
+    if (!counted(++nodes, work))
+      break;
     const std::uint32_t depth = trie.depth(node);
     const std::uint8_t c = class_of[trie.byte(node)];
     const frontier to = next[depth - 1].first[c], guessed = next[depth - 1].second[c];
@@ -382,14 +422,14 @@ std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_
     for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
       set_bit(row, trie.ids()[i]);
     if (trie.end(node) > node + 1)
-      next[depth] = {store_.expand(to).next, store_.expand(guessed).next};
+      next[depth] = {store_.expand(to, work).next, store_.expand(guessed, work).next};
     ++node;
   }
-  return work;
+  return nodes;
 }
 
-void mask_maker::add_special_bits(frontier f, std::uint32_t* row) {
-  const frontier_store::expansion& here = store_.expand(f);
+void mask_maker::add_special_bits(frontier f, std::uint32_t* row, mask_work& work) {
+  const frontier_store::expansion& here = store_.expand(f, work);
   const rule_network& net = store_.network();
   if (net.has_token_edges)
     for (const frontier_store::scan& s : here.scans)

@@ -14,16 +14,20 @@ namespace troupe {
 
 class mask_maker {
 public:
+  using table_list = std::vector<std::shared_ptr<const loop_table>>; // by index of the network's round_dfas
+
+  // known: tables that are no work; null for others.
   mask_maker(std::shared_ptr<const rule_network> network, std::shared_ptr<const token_vocabulary> vocabulary,
-             std::size_t max_items, std::size_t max_bytes);
+             table_list known, std::size_t max_items, std::size_t max_bytes);
 
   frontier_store& store() { return store_; }
   frontier accept(frontier f, std::int32_t id) { return store_.read_token(f, id, vocabulary_->text(id)); }
   bool can_end(frontier f) { return store_.expand(f).can_end; }
 
   // Sets bit i of `row` (of vocabulary words) if token i can be accepted, or is the end token and the text can end
-  // here, and clears all others.
-  void fill(frontier f, std::uint32_t* row);
+  // here, and clears all others. Where `work` is spent before that the row holds nothing; what was learnt on the way is
+  // kept, so that a next attempt is less.
+  void fill(frontier f, std::uint32_t* row, mask_work& work);
 
 private:
   // A frontier that reads words of one prefix code over and over.
@@ -46,29 +50,32 @@ private:
   };
 
   frontier text_place(frontier f);
-  const text_mask& text_mask_of(frontier place);
-  std::size_t fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row);
-  std::optional<loop_place> loop_at(frontier f);
-  std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e);
-  bool returns_to(frontier f, const byte_dfa& round);
-  const loop_table& table(std::int32_t index);
-  const loop_table& table_below(std::int32_t index, std::uint32_t node);
-  frontier usual_target(frontier f);
+  const text_mask* text_mask_of(frontier place, mask_work& work);
+  std::size_t fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row, mask_work& work);
+  std::optional<loop_place> loop_at(frontier f, mask_work& work);
+  std::optional<loop_place> counted_loop_at(const frontier_store::item& here, const rule_network::edge& e,
+                                            mask_work& work);
+  bool returns_to(frontier f, const byte_dfa& round, mask_work& work);
+  const loop_table* table(std::int32_t index, mask_work& work);
+  const loop_table* table_below(std::int32_t index, std::uint32_t node, mask_work& work);
+  frontier usual_target(frontier f, mask_work& work);
 
-  std::size_t add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row);
+  // These give the number of nodes they looked at, by which it is decided what is kept.
+  std::size_t add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row,
+                       mask_work& work);
   template <class Below>
   std::size_t walk_trie(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
-                        std::uint32_t* row, const Below& below);
-  std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row);
+                        std::uint32_t* row, mask_work& work, const Below& below);
+  std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row, mask_work& work);
   std::size_t walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
-                         std::uint32_t most_depth, std::uint32_t* row);
-  std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row);
-  void add_special_bits(frontier f, std::uint32_t* row);
+                         std::uint32_t most_depth, std::uint32_t* row, mask_work& work);
+  std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work);
+  void add_special_bits(frontier f, std::uint32_t* row, mask_work& work);
   void keep(frontier f, const std::uint32_t* base, const std::uint32_t* row);
 
   std::shared_ptr<const token_vocabulary> vocabulary_;
   frontier_store store_;
-  std::vector<std::shared_ptr<const loop_table>> tables_; // by index of the network's round_dfas
+  table_list tables_;
   std::vector<std::atomic<const loop_table*>> known_tables_;
   std::map<std::pair<std::int32_t, std::uint32_t>, std::shared_ptr<const loop_table>> tables_below_;
   std::mutex tables_lock_;

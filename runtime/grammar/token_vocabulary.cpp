@@ -7,32 +7,44 @@
 namespace troupe {
 
 token_trie::token_trie(std::vector<entry> entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const entry& a, const entry& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
+  struct place { // in the order of texts; most are told apart by their first bytes
+    std::uint64_t first_bytes;
+    std::uint32_t index;
+  };
+  std::vector<place> order(entries.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    std::uint64_t bytes = 0;
+    for (std::size_t k = 0; k < 8; ++k)
+      bytes = bytes << 8 | (k < entries[i].text.size() ? static_cast<unsigned char>(entries[i].text[k]) : 0u);
+    order[i] = {bytes, i};
+  }
+  std::sort(order.begin(), order.end(), [&](const place& a, const place& b) {
+    if (a.first_bytes != b.first_bytes)
+      return a.first_bytes < b.first_bytes;
+    const entry &x = entries[a.index], &y = entries[b.index];
+    return x.text != y.text ? x.text < y.text : x.id < y.id;
+  });
+  nodes_.clear();
   std::vector<std::uint32_t> path; // nodes of the text before
   std::string_view before;
-  for (const entry& e : entries) {
-    const std::string_view text = e.text;
+  for (const place& p : order) {
+    const std::string_view text = entries[p.index].text;
     const auto common = static_cast<std::size_t>(
         std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
-    while (path.size() > common) {
-      end_[path.back()] = size();
-      path.pop_back();
-    }
+    for (; path.size() > common; path.pop_back())
+      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
     for (std::size_t i = common; i < text.size(); ++i) {
-      path.push_back(size());
-      byte_.push_back(static_cast<unsigned char>(text[i]));
-      depth_.push_back(static_cast<std::uint16_t>(i + 1));
-      end_.push_back(0);
-      first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+      path.push_back(static_cast<std::uint32_t>(nodes_.size()));
+      nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint16_t>(i + 1),
+                        static_cast<unsigned char>(text[i])});
     }
-    ids_.push_back(e.id);
+    ids_.push_back(entries[p.index].id);
     longest_ = std::max(longest_, static_cast<std::uint32_t>(text.size()));
     before = text;
   }
   for (const std::uint32_t node : path)
-    end_[node] = size();
-  first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+    nodes_[node].end = static_cast<std::uint32_t>(nodes_.size());
+  nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), 0, 0});
 }
 
 token_vocabulary::token_vocabulary(std::span<const std::string_view> texts, std::int32_t size, std::int32_t end_token)
@@ -94,13 +106,17 @@ std::string_view token_vocabulary::text(std::int32_t id) const {
   return {text_.data() + at, text_first_[static_cast<std::size_t>(id) + 1] - at};
 }
 
+std::shared_ptr<const loop_table> token_vocabulary::known_table(const byte_dfa& round,
+                                                                std::optional<std::uint32_t> below) const {
+  const std::lock_guard hold(tables_lock_);
+  const auto found = tables_.find({round, below});
+  return found != tables_.end() ? found->second : nullptr;
+}
+
 std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& round,
                                                              std::optional<std::uint32_t> below) const {
-  {
-    const std::lock_guard hold(tables_lock_);
-    if (const auto found = tables_.find({round, below}); found != tables_.end())
-      return found->second;
-  }
+  if (auto known = known_table(round, below))
+    return known;
   // Made outside of the lock: others need not wait, and the same table made twice does no harm.
   auto made = std::make_shared<const loop_table>(trie_, round, words(), below);
   const std::lock_guard hold(tables_lock_);

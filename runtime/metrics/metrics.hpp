@@ -4,6 +4,7 @@
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/metrics/draft_counters.hpp"
 #include "runtime/metrics/histogram.hpp"
+#include "runtime/metrics/mask_counters.hpp"
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +27,8 @@ inline constexpr std::array tokens{1.0,     2.0,      5.0,      10.0,     20.0, 
                                    200.0,   500.0,    1000.0,   2000.0,   5000.0,   10000.0, 20000.0,
                                    50000.0, 100000.0, 200000.0, 500000.0, 1000000.0};
 inline constexpr std::array branches{1.0, 2.0, 5.0, 10.0, 20.0};
+inline constexpr std::array compile{1e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01,
+                                    0.02, 0.05, 0.1,  0.2,  0.5,  1.0,  2.0};
 } // namespace bounds
 
 // One branch of a request at its end, from the one who watched its tokens arrive.
@@ -57,6 +60,7 @@ struct request_metrics {
 struct engine_metrics {
   std::uint64_t prefill_steps = 0, decode_steps = 0;
   draft_counters speculation;
+  mask_counters masks;
   histogram<bounds::rows> iteration_tokens;    // rows of a step
   histogram<bounds::step> plan_time, run_time; // of a step
   histogram<bounds::latency> queue_time,
@@ -73,6 +77,15 @@ struct verifier_snapshot {
   double slope_ms = 0, sampler_ms = 0, kv_token_ms = 0;         // of the step cost
   std::int64_t total_rows = 0;                                  // last budget
   bool useless = false;                                         // the drafter was never right
+};
+
+// What compiles the constraints of a process.
+struct grammar_report {
+  std::uint64_t waiting = 0, queued = 0, running = 0; // requests; constraints
+  std::uint64_t compiled = 0, refused = 0, hits = 0;  // so far
+  std::uint64_t given_up = 0, lost = 0;               // compilations without an answer; compilers that ended
+  std::uint64_t kept = 0, kept_bytes = 0;             // in the cache
+  histogram<bounds::compile> compile_time;            // of one constraint, processor time; refusals too
 };
 
 // Everything about one engine. Pools without their dummies.

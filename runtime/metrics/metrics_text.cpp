@@ -9,7 +9,8 @@ using type = exposition::type;
 
 class writer {
 public:
-  writer(const std::string& model_name, std::span<const engine_snapshot> engines) : engines_(engines) {
+  writer(const std::string& model_name, std::span<const engine_snapshot> engines)
+      : engines_(engines), process_{{"model_name", model_name}} {
     for (std::size_t i = 0; i < engines.size(); ++i)
       labels_.push_back({{"model_name", model_name}, {"engine", std::to_string(i)}});
   }
@@ -30,10 +31,16 @@ public:
         out_.sample(labels, sample);
       }
   }
+  // A family with one sample for the process.
+  template <class Sample> void once(const char* name, type t, const char* help, const Sample& sample) {
+    out_.family(name, t, help);
+    out_.sample(process_, sample);
+  }
   const std::string& text() const { return out_.text(); }
 
 private:
   std::span<const engine_snapshot> engines_;
+  metric_labels process_;
   std::vector<metric_labels> labels_; // [engines]
   exposition out_;
 };
@@ -161,6 +168,29 @@ void write_verifier(writer& w) {
          [](const s& e) { return static_cast<std::uint64_t>(e.verifier.useless); });
 }
 
+void write_constraints(writer& w, const grammar_report& g) {
+  using s = engine_snapshot;
+  w.once("troupe:grammar_requests_waiting", type::gauge, "Requests that wait for their constraint.", g.waiting);
+  w.once("troupe:grammar_compilations_queued", type::gauge, "Constraints that no compiler has taken yet.", g.queued);
+  w.once("troupe:grammar_compilations_running", type::gauge, "Constraints that are being compiled.", g.running);
+  w.once("troupe:grammar_compiled_total", type::counter, "Constraints that were compiled.", g.compiled);
+  w.once("troupe:grammar_refused_total", type::counter, "Constraints that could not be compiled.", g.refused);
+  w.once("troupe:grammar_cache_hits_total", type::counter, "Requests whose constraint was there already.", g.hits);
+  w.once("troupe:grammar_given_up_total", type::counter, "Compilations that nobody waited for any more.", g.given_up);
+  w.once("troupe:grammar_compilers_lost_total", type::counter, "Compilers that ended over their work.", g.lost);
+  w.once("troupe:grammar_cache_entries", type::gauge, "Compiled constraints and refusals in the cache.", g.kept);
+  w.once("troupe:grammar_cache_bytes", type::gauge, "Memory of the constraints in the cache.", g.kept_bytes);
+  w.once("troupe:grammar_compile_seconds", type::histogram, "Processor time to compile a constraint or refuse it.",
+         g.compile_time);
+  w.by_label("troupe:mask_windows_total", type::counter,
+             "Masks of one sequence for one step: made in time for it, or more work than a step has for them.", "made",
+             [](const s& e) {
+               return labelled<std::uint64_t>{{"in_time", e.steps.masks.in_time}, {"late", e.steps.masks.late}};
+             });
+  w.each("troupe:mask_fill_seconds", type::histogram, "Time to make the masks of one sequence for one step.",
+         [](const s& e) { return e.steps.masks.fill_time; });
+}
+
 void write_request_counters(writer& w) {
   using s = engine_snapshot;
   w.each("troupe:prompt_tokens_total", type::counter, "Prompt tokens of the branches that have ended with output.",
@@ -220,12 +250,14 @@ void write_times(writer& w) {
 
 } // namespace
 
-std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines) {
+std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines,
+                         const grammar_report& grammars) {
   writer w(model_name, engines);
   write_state(w);
   write_engine_counters(w);
   write_speculation(w);
   write_verifier(w);
+  write_constraints(w, grammars);
   write_request_counters(w);
   write_sizes(w);
   write_times(w);

@@ -7,8 +7,9 @@
 
 namespace troupe {
 
-// Every sample is labelled with model_name and its engine's index. Families stand in a fixed order, also those whose
-// values are all 0.
-std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines);
+// Every sample is labelled with model_name and its engine's index, those of compiling with model_name alone. Families
+// stand in a fixed order, also those whose values are all 0.
+std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines,
+                         const grammar_report& grammars = {});
 
 } // namespace troupe

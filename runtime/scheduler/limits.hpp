@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/scheduler/prefix_rules.hpp"
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe {
@@ -17,6 +18,10 @@ struct scheduler_limits {
   bool varlen = true;                        // as many of them as pay by confidence and step time; false: always all
   std::int32_t backtracking = 12;            // positions that window rings keep beyond the window
   std::int32_t decode_steps_between = 1;     // decode steps between two prefill steps while sequences decode (D3)
+
+  // Work on masks in one step (mask_work.hpp), some 10 ms of a thread. A sequence whose masks are more is left out
+  // until they are made beside the steps.
+  std::size_t mask_work = 2'000'000;
 
   bool async = true; // two steps may be out, one running and one queued; false: one
   // While sequences decode, prompts wait until so many of their rows are there, or one has waited ttft_bound_steps.

@@ -43,9 +43,10 @@ void scheduler_core::examine(const flown& f, std::int32_t start, sequence_result
         "the executor computed position " + std::to_string(r.start) + " where " + std::to_string(start) + " was due";
 }
 
-scheduler_core::scheduler_core(const scheduler_limits& limits, step_cost cost)
+scheduler_core::scheduler_core(const scheduler_limits& limits, step_cost cost, std::shared_ptr<mask_helpers> helpers)
     : limits_(limits), free_blocks_(limits.kv_blocks - 1),
-      planner_({limits.nextn, limits.varlen, limits.max_num_batched_tokens}, std::move(cost)) {
+      planner_({limits.nextn, limits.varlen, limits.max_num_batched_tokens}, std::move(cost)),
+      masks_(std::move(helpers), limits.mask_work) {
   TROUPE_CHECK(limits.max_num_seqs >= 1 && limits.max_num_batched_tokens >= 1 && limits.max_model_len >= 1 &&
                    limits.ageing_steps >= 1,
                "scheduler limits");
@@ -181,6 +182,8 @@ void scheduler_core::end(sequence& s, sequence_event event, events& out) {
   if (s.expires > 0)
     deadlines_.erase(&s);
   sequences_.erase(s.spec->id);
+  if (s.window)
+    s.window->given_up.store(true, std::memory_order_relaxed);
   auto output = std::move(s.output); // keeps its memory
   auto blocks = std::move(s.blocks);
   auto branches = std::move(s.branches);
@@ -247,6 +250,14 @@ bool scheduler_core::abort(sequence_id id, events& out) {
   e.end = finish_reason::abort;
   end(*at->second, std::move(e), out);
   return true;
+}
+
+void scheduler_core::masks_made() {
+  for (const auto& [id, s] : sequences_)
+    if (s->waits_for_masks() && s->window->made.load(std::memory_order_acquire)) {
+      s->window->ready = true;
+      masks_.count(*s->window);
+    }
 }
 
 void scheduler_core::fail_all(const error& why, events& out) {

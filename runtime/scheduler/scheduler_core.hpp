@@ -1,5 +1,9 @@
 // Which sequences run in which step, as a state machine without clock, actors or memory of its own (engine.md §20).
 //
+// Masks are made in the turn, by a few threads. Where they are too much work, the sequence is left out of steps until
+// somebody else has made them and masks_made() is called; which those are depends on what the calls were, not on time
+// (docs/decisions/5).
+//
 // A step takes one turn:
 //   decide_step over the intents of all ranks -> want() -> the KV manager answers -> plan() -> the executor runs it ->
 //   complete().
@@ -50,8 +54,10 @@ class scheduler_core {
 public:
   using events = std::vector<sequence_event>;
 
-  // See check(). `cost` of decode steps: without a curve every draft at hand is verified.
-  explicit scheduler_core(const scheduler_limits& limits, step_cost cost = {});
+  // See check(). `cost` of decode steps: without a curve every draft at hand is verified. helpers: null = masks are
+  // made by the calling thread alone, in its turn.
+  explicit scheduler_core(const scheduler_limits& limits, step_cost cost = {},
+                          std::shared_ptr<mask_helpers> helpers = nullptr);
 
   // Queues a sequence. Refused, with nothing queued: code duplicate_id, invalid_prompt, prompt_too_long (longer than
   // the model's length or, unchunked, than a step), no_space (needs more KV than there is) or so_internal (what was
@@ -60,7 +66,8 @@ public:
   // Ends a live sequence in any state; false if there is none.
   bool abort(sequence_id id, events& out);
 
-  step_intent intent() const;
+  // What it would do next. The first masks of constrained sequences are made here: without them none gets a place.
+  step_intent intent();
   step_rule rule() const { return rule_of(limits_); }
   // Begins a turn. False, and nothing begun: a turn is under way, enough steps are out, or there is nothing to do. With
   // nullopt only what the KV manager must know (what ended) is put into `out`. `out` is overwritten, its memory reused.
@@ -74,6 +81,8 @@ public:
   void pass(step_kind kind, events& out);
   // Decode steps until the last sequence that decodes must have ended; 0 = none decodes.
   std::int32_t decode_steps_left() const;
+  // The helpers have made masks: their sequences may take part in steps again.
+  void masks_made();
   // Ends everything that is alive with this error; steps that are out count as over.
   void fail_all(const error& why, events& out);
 
@@ -81,6 +90,7 @@ public:
   draft_planner& planner() { return planner_; }
   std::uint64_t draft_round() const { return draft_plan_.round; } // of the last decode step that was wanted
   const step_outcome& outcome() const { return outcome_; }        // of the last step that was booked
+  const mask_counters& mask_counts() const { return masks_.counters(); }
 
   std::size_t waiting() const { return waiting_.size() + parked_; }
   std::size_t running() const { return active_.size(); } // sequences that hold KV
@@ -122,7 +132,8 @@ private:
     sequence_id id;
     std::int32_t rows = 0;
     bool fork = false;
-    std::int32_t drafts = 0; // of the rows
+    std::int32_t drafts = 0;              // of the rows
+    std::optional<std::size_t> mask = {}; // number of its masks in masks_
   };
   struct turn {
     bool open = false;
@@ -194,8 +205,12 @@ private:
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
   bool draws(const sequence& s, std::int32_t end) const;
+  std::int32_t rows_of(const demand& d) const;
+  bool needs_masks(const demand& d, std::int32_t rows) const;
+  void make_first_masks();
+  void make_masks();
   void add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev);
-  std::int32_t add_masks(const sequence& s, std::int32_t drafts, step_plan& out);
+  std::optional<std::int32_t> put_masks(const demand& d, std::int32_t drafts, step_plan& out);
   void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask, step_plan& out);
   void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const;
 
@@ -230,8 +245,7 @@ private:
   std::vector<draft_candidate> draft_candidates_;
   step_outcome outcome_;
   std::vector<std::int32_t> scratch_;
-  std::vector<std::uint32_t*> window_rows_; // of the sequence whose masks are being made
-  std::vector<std::uint8_t> window_constrained_;
+  step_masks masks_;
 };
 
 } // namespace troupe

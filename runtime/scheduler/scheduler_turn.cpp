@@ -11,6 +11,12 @@ namespace {
 constexpr std::int32_t bypass_window = 32;   // requests that do not fit and are passed over in one look at the queue
 constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
 
+// A sequence gets its place only with the masks of its first row: between taking a place and drawing there is nothing
+// that could be left out.
+bool has_first_masks(const scheduled_sequence& s) {
+  return !s.constrained() || (s.window != nullptr && s.window->ready);
+}
+
 // Blocks of a table that covers so many more rows wherever they lie.
 std::int32_t table_for(const scheduled_sequence& s, std::int32_t rows) {
   return blocks_for(std::min(s.computed + s.slack + rows, s.reach));
@@ -49,7 +55,7 @@ bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
 }
 
 bool scheduler_core::can_decode(const sequence& s) const {
-  if (s.in != phase::decode)
+  if (s.in != phase::decode || s.waits_for_masks())
     return false;
   if (s.computed < s.length())
     return true;
@@ -101,6 +107,8 @@ template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
   const std::int32_t promised = promised_blocks();
   std::int32_t passed = 0, left = places();
   for (sequence* s : waiting_) {
+    if (!has_first_masks(*s))
+      continue;
     const bool ask = worth_asking(*s, promised);
     if (ask)
       visit(*s);
@@ -111,7 +119,8 @@ template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
   }
 }
 
-step_intent scheduler_core::intent() const {
+step_intent scheduler_core::intent() {
+  make_first_masks();
   step_intent i;
   i.steps_since_prefill = steps_since_prefill_;
   std::int64_t held = 0;
@@ -133,7 +142,8 @@ step_intent scheduler_core::intent() const {
     i.prefill = true;
     waits(s.prompt_tokens(), s.waits_since);
   });
-  i.decode = i.decode || (!forks_.empty() && places() > 0);
+  i.decode =
+      i.decode || (places() > 0 && std::ranges::any_of(forks_, [](const sequence* s) { return has_first_masks(*s); }));
   i.held_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(held, 1 << 30));
   i.kv_low = partial && free_blocks() <= std::ssize(active_);
   return i;
@@ -348,10 +358,13 @@ std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t d
 // the parent's state. Returns the rows taken from the budget.
 std::int32_t scheduler_core::want_forks(std::int32_t budget) {
   std::int32_t rows = 0;
-  for (; rows < budget && !forks_.empty() && places() > 0; ++rows) {
-    sequence& s = *forks_.front();
+  for (auto next = forks_.begin(); rows < budget && places() > 0; ++rows) {
+    next = std::find_if(next, forks_.end(), [](const sequence* f) { return has_first_masks(*f); });
+    if (next == forks_.end())
+      break;
+    sequence& s = **next;
     sequence& parent = *s.parent;
-    forks_.erase(forks_.begin());
+    next = forks_.erase(next);
     std::erase(parent.branches, &s);
     --parked_;
     s.parent = nullptr;
@@ -505,15 +518,10 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   }
   out.share_drafts = share_now_ = can_share();
   draft_now_ = turn_.kind == step_kind::decode ? limits_.nextn > 0 && draft_plan_.draft : drafts_behind_prompts();
-  for (const demand& d : turn_.rows) {
-    if (!current(d))
-      continue;
-    std::int32_t rows = std::min(d.rows, covered(*d.s));
-    if (d.s->in == phase::prefill)
-      rows = std::min(rows, chunk_end(*d.s) - d.s->computed);
-    if (rows > 0)
+  make_masks();
+  for (const demand& d : turn_.rows)
+    if (const std::int32_t rows = rows_of(d); rows > 0)
       add_demand(d, rows, out, ev);
-  }
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
     steps_since_prefill_ = 0; // also if none came of it: decoding goes on
@@ -622,45 +630,88 @@ bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
   return end == s.length() + s.unresolved && end < limits_.max_model_len;
 }
 
+std::int32_t scheduler_core::rows_of(const demand& d) const {
+  if (!current(d))
+    return 0;
+  const std::int32_t rows = std::min(d.rows, covered(*d.s));
+  return d.s->in == phase::prefill ? std::min(rows, chunk_end(*d.s) - d.s->computed) : rows;
+}
+
+// Whether these rows of a demand draw under a constraint.
+bool scheduler_core::needs_masks(const demand& d, std::int32_t rows) const {
+  return rows > 0 && d.s->constrained() && draws(*d.s, d.s->computed + rows - std::min(d.drafts, rows - 1));
+}
+
+// Of sequences that could get a place now and have none yet.
+void scheduler_core::make_first_masks() {
+  masks_.clear();
+  candidates_.clear();
+  const auto look_at = [&](sequence& s) {
+    if (s.constrained() && s.window == nullptr) {
+      candidates_.push_back(&s);
+      masks_.want(*s.matcher, {});
+    }
+  };
+  std::int32_t left = places();
+  for (auto at = forks_.begin(); at != forks_.end() && left > 0; ++at, --left)
+    look_at(**at);
+  for (auto at = waiting_.begin(); at != waiting_.end() && left > 0; ++at, --left)
+    look_at(**at);
+  masks_.make();
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    candidates_[i]->window = masks_.late(i) ? masks_.make_later(*candidates_[i]->matcher, {}) : masks_.keep(i);
+}
+
+// Of those that decode, for the rows that they get.
+void scheduler_core::make_masks() {
+  masks_.clear();
+  for (demand& d : turn_.rows) {
+    const std::int32_t rows = rows_of(d);
+    d.mask.reset();
+    if (needs_masks(d, rows) && d.s->window == nullptr)
+      d.mask = masks_.want(*d.s->matcher,
+                           std::span(d.s->drafts).first(static_cast<std::size_t>(std::min(d.drafts, rows - 1))));
+  }
+  masks_.make();
+}
+
 // So many rows of a demand, with masks where they draw under a constraint.
 void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev) {
   sequence& s = *d.s;
   std::int32_t drafts = std::min(d.drafts, rows - 1), first_mask = -1;
-  if (s.constrained() && draws(s, s.computed + rows - drafts)) {
+  if (needs_masks(d, rows)) {
     first_mask = static_cast<std::int32_t>(out.mask_rows.size());
-    const std::int32_t masked = add_masks(s, drafts, out);
-    if (masked == 0) {
+    const std::optional<std::int32_t> masked = put_masks(d, drafts, out);
+    if (!masked)
+      return;
+    if (*masked == 0) {
       end_with(s, "so_too_complex", too_complex_to_follow, ev);
       return;
     }
-    rows -= drafts + 1 - masked;
-    drafts = masked - 1;
+    rows -= drafts + 1 - *masked;
+    drafts = *masked - 1;
   }
   add_rows(s, rows, drafts, first_mask, out);
 }
 
-// Masks behind its newest token and its drafts, as many of these as masks can be made for. Returns the number of rows
-// that have theirs, 0 if not even the newest token's can be made. Rows where everything may be drawn take no memory.
-std::int32_t scheduler_core::add_masks(const sequence& s, std::int32_t drafts, step_plan& out) {
-  const std::size_t words = s.matcher->grammar().vocabulary().words(), rows = static_cast<std::size_t>(drafts) + 1,
-                    before = out.masks.size();
-  out.mask_words = static_cast<std::int32_t>(words);
-  out.masks.resize(before + rows * words);
-  window_rows_.clear();
-  for (std::size_t i = 0; i < rows; ++i)
-    window_rows_.push_back(out.masks.data() + before + i * words);
-  window_constrained_.assign(rows, 0);
-  const std::size_t filled =
-      s.matcher->fill_window(std::span(s.drafts).first(rows - 1), window_rows_, window_constrained_);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < filled; ++i) {
-    const bool masked = window_constrained_[i] != 0;
-    out.mask_rows.push_back(masked ? static_cast<std::int32_t>(before / words + kept) : -1);
-    if (masked && kept++ < i)
-      std::copy_n(window_rows_[i], words, window_rows_[kept - 1]);
+// The masks behind its newest token and its drafts, as many of these as there are masks for. Returns the number of rows
+// that have theirs, 0 if the newest token's cannot be made; nothing if they are too much work: then it is left out of
+// this step, and of others until they are made.
+std::optional<std::int32_t> scheduler_core::put_masks(const demand& d, std::int32_t drafts, step_plan& out) {
+  sequence& s = *d.s;
+  const auto rows = static_cast<std::size_t>(drafts) + 1;
+  if (d.mask && masks_.late(*d.mask)) {
+    s.window = masks_.make_later(*s.matcher, std::span(s.drafts).first(rows - 1));
+    return std::nullopt;
   }
-  out.masks.resize(before + kept * words);
-  return static_cast<std::int32_t>(filled);
+  if (d.mask)
+    return static_cast<std::int32_t>(masks_.put(*d.mask, out));
+  if (s.waits_for_masks())
+    return std::nullopt;
+  const std::shared_ptr<mask_window> window = std::move(s.window);
+  const std::size_t masked = step_masks::put(*window, rows, out);
+  *s.matcher = std::move(window->matcher);
+  return static_cast<std::int32_t>(masked);
 }
 
 void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask,

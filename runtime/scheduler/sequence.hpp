@@ -3,6 +3,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/scheduler/plan.hpp"
+#include "runtime/scheduler/step_masks.hpp"
 #include "runtime/speculation/confidences.hpp"
 #include <compare>
 #include <cstdint>
@@ -83,6 +84,8 @@ struct scheduled_sequence {
   // Of drafts and constraints; last, so that steps without any do not touch them.
   std::vector<std::int32_t> drafts;            // the newest block, for sequences that the host paces
   std::unique_ptr<constraint_matcher> matcher; // has taken all of output
+  // Masks behind its newest token that are kept, or are being made beside the steps; null: to be made in its step.
+  std::shared_ptr<mask_window> window;
   confidence_history confidences;
 
   std::int32_t prompt_tokens() const { return spec->prompt_tokens; }
@@ -93,6 +96,7 @@ struct scheduled_sequence {
                                       : output[static_cast<std::size_t>(position - prompt_tokens())];
   }
   bool constrained() const { return host_paced && matcher != nullptr; } // looks at the matcher only if there may be one
+  bool waits_for_masks() const { return window != nullptr && !window->ready; }
   bool holds_cache() const { return in == phase::prefill || in == phase::decode; }
 };
 

@@ -82,6 +82,36 @@ BOOST_AUTO_TEST_CASE(a_constrained_request_runs_through_all_actors) {
   }
 }
 
+// Masks that are more work than a step has for them are made beside the steps; the scheduler hears of it by a message.
+BOOST_AUTO_TEST_CASE(late_masks_change_no_token) {
+  for (const std::int32_t nextn : {0, 5}) {
+    world w;
+    auto l = limits_of(8, nextn);
+    l.mask_work = 1;
+    w.launch(l);
+    const auto text = within("([a-m]{1,6}, ){1,9}[n-z0-9]{2,20}");
+    for (int i = 0; i < 6; ++i)
+      w.open("r" + std::to_string(i), stub_prompt(20 + i, i), text);
+    w.open("free", stub_prompt(20, 2), endless(30));
+    w.sched.run();
+    for (int i = 0; i < 6; ++i) {
+      const std::string id = "r" + std::to_string(i);
+      BOOST_TEST(w.only(id).token_ids == alone(id, stub_prompt(20 + i, i), text), boost::test_tools::per_element());
+    }
+    BOOST_TEST(w.only("free").token_ids.size() == 30u);
+    const auto parts = query<started>(w.root, start{});
+    const mask_counters masks = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.masks;
+    BOOST_TEST(masks.late > 6u);
+    BOOST_TEST(masks.fill_time.count() > masks.late);
+    const grammar_report g = w.report();
+    BOOST_TEST(g.compiled == 1u);
+    BOOST_TEST(g.compile_time.count() == 1u);
+    BOOST_TEST(g.waiting == 0u);
+    w.expect_nobody_waits();
+    w.finish();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(equal_constraints_that_are_wanted_at_once_are_compiled_once) {
   launch(limits_of());
   for (int i = 0; i < 1000; ++i)

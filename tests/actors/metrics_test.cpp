@@ -137,4 +137,24 @@ BOOST_FIXTURE_TEST_CASE(errors_and_refusals_are_counted_by_code, stub_process) {
   finish();
 }
 
+BOOST_AUTO_TEST_CASE(constraints_and_their_masks_are_counted) {
+  LLM llm(tiny(1));
+  BOOST_TEST(metric(llm.metrics(), "grammar_compiled_total") == 0);
+  sampling_params p{.temperature = 0, .max_tokens = 5};
+  p.so_args = structured_output_args{.schema_type = "regex", .schema = "[a-z]{60}"};
+  BOOST_TEST(llm.generate({ids("a", {300, 301}), ids("b", {302})}, p).at(1).token_ids.size() == 5u);
+  p.so_args->schema = "[a-z";
+  BOOST_TEST(llm.generate({ids("bad", {300})}, p).at(0).finish_reason == "error");
+  const std::string text = llm.metrics();
+  BOOST_TEST(metric(text, "grammar_requests_waiting") == 0);
+  BOOST_TEST(metric(text, "grammar_compiled_total") == 1);
+  BOOST_TEST(metric(text, "grammar_refused_total") == 1);
+  BOOST_TEST(metric(text, "grammar_cache_entries") == 2);
+  BOOST_TEST(metric(text, "grammar_compile_seconds_count") == 2);
+  BOOST_TEST(metric(text, "grammar_compile_seconds_sum") > 0);
+  BOOST_TEST(metric(text, "mask_windows_total") == 2 * 5); // one for each token
+  BOOST_TEST(metric(text, "mask_fill_seconds_count") == 2 * 5 + metric(text, "mask_windows_total", "made=\"late\""));
+  BOOST_TEST(metric(text, "mask_fill_seconds_sum") > 0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -77,8 +77,9 @@ struct core_world {
     return s;
   }
 
-  explicit core_world(const scheduler_limits& l, std::int32_t slots = 0, step_cost cost = {})
-      : limits(l), core(l, std::move(cost)), kv(cache_of(l, slots)), model(l.kv_blocks) {
+  explicit core_world(const scheduler_limits& l, std::int32_t slots = 0, step_cost cost = {},
+                      std::shared_ptr<mask_helpers> helpers = nullptr)
+      : limits(l), core(l, std::move(cost), std::move(helpers)), kv(cache_of(l, slots)), model(l.kv_blocks) {
     model.history = l.history;
     model.nextn = l.nextn;
   }

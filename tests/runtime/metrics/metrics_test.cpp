@@ -147,7 +147,15 @@ BOOST_AUTO_TEST_CASE(a_known_sequence_gives_this_text) {
   e.requests.stop = 4;
   e.requests.abort = 2;
   e.requests.abort_causes = {{"caller", 1}, {"shutdown", 1}};
-  const std::string text = metrics_text("tiny \"v41\"", engines);
+  e.steps.masks.in_time = 30;
+  e.steps.masks.late = 2;
+  e.steps.masks.fill_time.observe(3e-6);
+  e.steps.masks.fill_time.observe(4e-4);
+  grammar_report grammars{
+      .waiting = 4, .queued = 1, .compiled = 9, .refused = 3, .hits = 12, .kept_bytes = 5000, .compile_time = {}};
+  grammars.compile_time.observe(0.0015);
+  grammars.compile_time.observe(0.7);
+  const std::string text = metrics_text("tiny \"v41\"", engines, grammars);
   const std::string both = R"(troupe:NAME{model_name="tiny \"v41\"",engine="0"} FIRST
 troupe:NAME{model_name="tiny \"v41\"",engine="1"} SECOND
 )";
@@ -168,6 +176,29 @@ troupe:NAME{model_name="tiny \"v41\"",engine="1"} SECOND
   two("prefix_cache_queries_total", "counter", "0", "256");
   two("prefix_cache_hits_total", "counter", "0", "128");
   two("num_preemptions_total", "counter", "0", "1");
+  BOOST_TEST(family(text, "troupe:mask_windows_total") == R"(# TYPE troupe:mask_windows_total counter
+troupe:mask_windows_total{model_name="tiny \"v41\"",engine="0",made="in_time"} 0
+troupe:mask_windows_total{model_name="tiny \"v41\"",engine="0",made="late"} 0
+troupe:mask_windows_total{model_name="tiny \"v41\"",engine="1",made="in_time"} 30
+troupe:mask_windows_total{model_name="tiny \"v41\"",engine="1",made="late"} 2
+)");
+  const std::string fills = family(text, "troupe:mask_fill_seconds");
+  BOOST_TEST(fills.find(R"(engine="1",le="2e-06"} 0)") != std::string::npos, fills);
+  BOOST_TEST(fills.find(R"(engine="1",le="5e-06"} 1)") != std::string::npos);
+  BOOST_TEST(fills.find(R"(mask_fill_seconds_count{model_name="tiny \"v41\"",engine="1"} 2)") != std::string::npos);
+  const auto one = [&](const std::string& name, const std::string& type, const std::string& value) {
+    BOOST_TEST(family(text, "troupe:" + name) == "# TYPE troupe:" + name + " " + type + "\ntroupe:" + name +
+                                                     R"({model_name="tiny \"v41\""} )" + value + "\n");
+  };
+  one("grammar_requests_waiting", "gauge", "4");
+  one("grammar_compilations_queued", "gauge", "1");
+  one("grammar_compiled_total", "counter", "9");
+  one("grammar_refused_total", "counter", "3");
+  one("grammar_cache_hits_total", "counter", "12");
+  one("grammar_cache_bytes", "gauge", "5000");
+  const std::string compiles = family(text, "troupe:grammar_compile_seconds");
+  BOOST_TEST(compiles.find(R"({model_name="tiny \"v41\"",le="0.002"} 1)") != std::string::npos, compiles);
+  BOOST_TEST(compiles.find(R"({model_name="tiny \"v41\"",le="1.0"} 2)") != std::string::npos);
   BOOST_TEST(family(text, "troupe:request_aborts_total") == R"(# TYPE troupe:request_aborts_total counter
 troupe:request_aborts_total{model_name="tiny \"v41\"",engine="1",cause="caller"} 1
 troupe:request_aborts_total{model_name="tiny \"v41\"",engine="1",cause="shutdown"} 1

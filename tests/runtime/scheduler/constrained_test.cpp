@@ -1,5 +1,6 @@
 // Sequences under a constraint in the scheduler core: masks, drafts, ends, loss of the cache.
 #include "tests/support/core_world.hpp"
+#include "tests/support/hand_masks.hpp"
 #include "tests/support/stub_constraints.hpp"
 #include <boost/test/unit_test.hpp>
 #include <regex>
@@ -23,9 +24,128 @@ std::string text_of(const core_outcome& o) {
   return stub_text(ids);
 }
 
+// A hundred rules that all go on at once: each of its masks is much work, each of the others little.
+std::shared_ptr<const sequence_constraint> much_work() {
+  std::string text = "root ::= t0", rules;
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    text += i > 0 ? " | " + name : "";
+    rules +=
+        "\n" + name + " ::= [a-z]{" + std::to_string(8 + i % 20) + ",40} \"" + static_cast<char>('0' + i % 10) + "\"";
+  }
+  return stub_constraint("ebnf", text + rules + "\n");
+}
+std::shared_ptr<const sequence_constraint> little_work() {
+  return stub_constraint("regex", "[a-z]{10,20}[0-9]");
+}
+
+std::int64_t steps_with(const std::vector<step_plan>& steps, std::uint64_t id) {
+  return std::ranges::count_if(steps, [&](const step_plan& p) {
+    return std::ranges::any_of(p.sequences, [&](const auto& s) { return s.spec->id.value == id; });
+  });
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(scheduler_constrained)
+
+// Masks that are more work than a step has for them leave their sequence out; nobody else waits for them.
+BOOST_AUTO_TEST_CASE(masks_that_are_much_work_hold_up_nobody_else) {
+  for (const std::int32_t nextn : {0, 5}) {
+    auto l = small_limits();
+    l.nextn = nextn;
+    l.mask_work = 2000;
+    const auto helpers = std::make_shared<hand_masks>();
+    core_world w(l, 0, {}, helpers);
+    BOOST_REQUIRE(w.submit(constrained(1, 10, 60, much_work())));
+    for (std::uint64_t id = 2; id <= 5; ++id)
+      BOOST_REQUIRE(w.submit(constrained(id, 10, 60, little_work())));
+    BOOST_REQUIRE(w.submit(core_request(6, made_prompt(30), 40, 9)));
+    w.run(); // as far as it goes without the helpers
+    BOOST_TEST(w.core.live() == 1u);
+    BOOST_TEST(helpers->queue.size() == 1u);
+    BOOST_TEST(w.core.mask_counts().late == 1u);
+    for (std::uint64_t id = 2; id <= 5; ++id) {
+      BOOST_TEST(int(w.results[id].end) == int(finish_reason::stop));
+      BOOST_TEST(w.results[id].tokens == alone(constrained(id, 10, 60, little_work()), w),
+                 boost::test_tools::per_element());
+    }
+    BOOST_TEST(w.results[6].tokens.size() == 40u);
+    w.run(); // nothing has happened: it still waits
+    BOOST_TEST(w.core.live() == 1u);
+    for (int n = 0; w.core.live() > 0 && n < 200; ++n) {
+      helpers->work_on();
+      w.core.masks_made();
+      w.run();
+    }
+    BOOST_TEST(w.healthy(), w.trouble);
+    BOOST_TEST(helpers->late > 3u);
+    BOOST_TEST(w.results[1].tokens == alone(constrained(1, 10, 60, much_work()), w), boost::test_tools::per_element());
+    BOOST_TEST(w.results[1].tokens.size() > 8u);
+  }
+}
+
+// What is left out of which step follows from the calls alone, and whoever does the work.
+BOOST_AUTO_TEST_CASE(who_is_left_out_of_a_step_can_be_told_again) {
+  const auto steps_of = [](const std::shared_ptr<hand_masks>& helpers, std::uint64_t only) {
+    auto l = small_limits(true);
+    l.mask_work = 2000;
+    core_world w(l, 0, {}, helpers);
+    const auto slow = much_work(), quick = little_work();
+    for (std::uint64_t id = 1; id <= 6; ++id)
+      if (only == 0 || only == id)
+        BOOST_REQUIRE(w.submit(constrained(id, 10, 60, id <= 2 ? slow : quick)));
+    std::vector<step_plan> steps;
+    for (int n = 0; w.core.live() > 0 && n < 5000; ++n) {
+      while (w.begin_turn())
+        if (w.end_turn())
+          steps.push_back(w.out.back());
+      if (!w.out.empty())
+        w.finish_step();
+      if (helpers && n % 3 == 2 && helpers->work_on())
+        w.core.masks_made();
+    }
+    BOOST_TEST(w.healthy(), w.trouble);
+    return std::pair(steps, w.results);
+  };
+  const auto helpers = std::make_shared<hand_masks>();
+  const auto [steps, results] = steps_of(helpers, 0);
+  BOOST_TEST(helpers->late > 5u);
+  const auto [again, same] = steps_of(std::make_shared<hand_masks>(), 0);
+  const auto equal = steps_of(nullptr, 0).second; // late masks are made at once
+  BOOST_REQUIRE(steps.size() == again.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    BOOST_TEST(steps[i].tokens == again[i].tokens, boost::test_tools::per_element());
+    BOOST_TEST((steps[i].masks == again[i].masks && steps[i].mask_rows == again[i].mask_rows));
+  }
+  for (std::uint64_t id = 1; id <= 6; ++id) {
+    BOOST_TEST(results.at(id).tokens == same.at(id).tokens, boost::test_tools::per_element());
+    BOOST_TEST(results.at(id).tokens == equal.at(id).tokens, boost::test_tools::per_element());
+    const auto [lone_steps, lone] = steps_of(std::make_shared<hand_masks>(), id);
+    BOOST_TEST(results.at(id).tokens == lone.at(id).tokens, boost::test_tools::per_element());
+    if (id > 2) // never left out for the slow ones
+      BOOST_TEST(steps_with(steps, id) == steps_with(lone_steps, id));
+  }
+}
+
+// A sequence that ends while its masks are being made takes nobody with it, and they are given up.
+BOOST_AUTO_TEST_CASE(masks_of_a_sequence_that_has_ended_are_given_up) {
+  auto l = small_limits();
+  l.mask_work = 2000;
+  const auto helpers = std::make_shared<hand_masks>();
+  core_world w(l, 0, {}, helpers);
+  BOOST_REQUIRE(w.submit(constrained(1, 10, 60, much_work())));
+  w.run();
+  BOOST_REQUIRE(helpers->queue.size() == 1u);
+  BOOST_TEST(w.abort(1));
+  BOOST_TEST(helpers->work_on());
+  w.core.masks_made();
+  BOOST_REQUIRE(w.submit(constrained(2, 10, 60, little_work())));
+  w.run();
+  BOOST_TEST(w.healthy(), w.trouble);
+  BOOST_TEST(int(w.results[1].end) == int(finish_reason::abort));
+  BOOST_TEST(int(w.results[2].end) == int(finish_reason::stop));
+}
 
 BOOST_AUTO_TEST_CASE(output_is_within_the_constraint_and_ends_where_it_is_complete) {
   for (const std::int32_t nextn : {0, 1, 5})

@@ -1,6 +1,7 @@
 // Invariants I1-I10 of engine.md §20.3 over random limits and random events. The oracle is each request alone.
 // One seed again: TROUPE_SEED=<seed> runtime_test --run_test=scheduler_property
 #include "tests/support/core_world.hpp"
+#include "tests/support/hand_masks.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/stub_constraints.hpp"
 #include <array>
@@ -16,7 +17,8 @@ struct tally { // over all seeds, so that a generator that reaches nothing is se
   std::int64_t events = 0, completed = 0, stopped = 0, aborted = 0, failed = 0, expired = 0, refused = 0;
   std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, lost_steps = 0;
   std::int64_t tokens = 0, steps = 0, verified = 0, accepted = 0, beyond = 0, foretold = 0, snapshots = 0;
-  std::int64_t masks = 0, free_rows = 0, constrained = 0, constrained_preemptions = 0, constrained_accepted = 0;
+  std::int64_t masks = 0, late = 0, free_rows = 0, constrained = 0, constrained_preemptions = 0,
+               constrained_accepted = 0;
 };
 
 enum class play : std::uint8_t { plain, drafts, constraints }; // the last: drafts, or none, and constrained requests
@@ -25,7 +27,8 @@ class trial {
 public:
   trial(unsigned seed, play p, tally& t)
       : random_(seed), constraints_(p == play::constraints), drafts_(p == play::drafts || (constraints_ && chance(80))),
-        world_(make_limits(), make_slots(), make_cost()), tally_(t) {
+        helpers_(constraints_ && chance(70) ? std::make_shared<hand_masks>() : nullptr),
+        world_(make_limits(), make_slots(), make_cost(), helpers_), tally_(t) {
     if (drafts_) {
       world_.model.right = std::array{0.0, 0.5, 0.5, 0.9, 1.0}[static_cast<std::size_t>(pick(0, 4))];
       world_.model.vary = chance(50);
@@ -84,6 +87,8 @@ private:
     l.ttft_bound_steps = pick(0, 20);
     l.lookahead_tokens = chance(70) ? 0 : pick(0, std::min(l.max_num_batched_tokens, 20));
     l.nextn = drafts_ ? pick(1, 5) : 0;
+    if (constraints_ && chance(70))
+      l.mask_work = chance(50) ? 1 : 3000;
     return l;
   }
   step_cost make_cost() {
@@ -162,7 +167,10 @@ private:
         return false;
       ++tally_.aborted;
     } else if (what < 10) {
-      mischief();
+      if (helpers_ && chance(70))
+        make_late_masks();
+      else
+        mischief();
       if (drafts_ && chance(20)) // the verifier's, right or wrong
         world_.core.planner().advise(
             {world_.core.draft_round() + static_cast<std::uint64_t>(pick(0, 2)), pick(1, 8), pick(0, 40)});
@@ -178,10 +186,22 @@ private:
     return true;
   }
 
+  void make_late_masks() {
+    for (int n = pick(1, 3); n > 0 && helpers_->work_on(random_()); --n)
+      ++tally_.late;
+    world_.core.masks_made();
+  }
+
   bool begin() {
     if (world_.core.in_turn())
       return false;
-    const bool begun = world_.begin_turn();
+    bool begun = world_.begin_turn();
+    if (!begun && world_.out.empty() && helpers_ && !helpers_->queue.empty()) {
+      make_late_masks();
+      begun = world_.begin_turn();
+      if (!begun && !helpers_->queue.empty())
+        return true;
+    }
     if (!begun && world_.out.empty() && world_.core.live() > 0) // I7: somebody can always run
       world_.blame("nothing runs, though " + std::to_string(world_.core.live()) + " requests are live");
     return begun;
@@ -296,6 +316,7 @@ private:
 
   std::mt19937_64 random_;
   bool constraints_, drafts_;
+  std::shared_ptr<hand_masks> helpers_; // often none
   core_world world_;
   tally& tally_;
   std::int32_t vocab_ = 50;
@@ -322,9 +343,10 @@ tally run_trials(play p, unsigned seeds) {
                                << t.forks << ", replays " << t.replays << ", lost steps " << t.lost_steps << ", tokens "
                                << t.tokens << ", steps " << t.steps << ", snapshots " << t.snapshots << ", drafts "
                                << t.verified << ", accepted " << t.accepted << ", beyond the limit " << t.beyond
-                               << ", foretold " << t.foretold << ", masks " << t.masks << ", free rows " << t.free_rows
-                               << ", constrained " << t.constrained << " with " << t.constrained_preemptions
-                               << " preemptions and " << t.constrained_accepted << " drafts accepted");
+                               << ", foretold " << t.foretold << ", masks " << t.masks << ", late ones " << t.late
+                               << ", free rows " << t.free_rows << ", constrained " << t.constrained << " with "
+                               << t.constrained_preemptions << " preemptions and " << t.constrained_accepted
+                               << " drafts accepted");
   return t;
 }
 
@@ -381,6 +403,7 @@ BOOST_AUTO_TEST_CASE(c10_constrained_sequences_have_the_masks_and_the_output_tha
     return;
   BOOST_TEST(t.constrained > 2000);
   BOOST_TEST(t.completed > 4000);
+  BOOST_TEST(t.late > test::by_build(2000, 100, 50));
   BOOST_TEST(t.masks > 80000);
   BOOST_TEST(t.free_rows > 10000);
   BOOST_TEST(t.constrained_preemptions > 60);
