@@ -362,11 +362,14 @@ struct step_link_server::state {
     return stopping || !why.empty();
   }
   void fail(const std::shared_ptr<connection>& to, std::uint64_t step, const error& e) {
+    {
+      const std::lock_guard lock(guard);
+      why = e.message;
+      changed.notify_all();
+    }
     const std::array<byte_span, 2> words{bytes_of(e.code), bytes_of(e.message)};
-    (void)to->send(link_kind::failed, step, words, std::chrono::seconds(1));
-    const std::lock_guard lock(guard);
-    why = e.message;
-    changed.notify_all();
+    if (to != nullptr) // else the scheduler is gone
+      (void)to->send(link_kind::failed, step, words, std::chrono::seconds(1));
   }
   void accept_connections();
   bool greet(connection& to);
@@ -453,14 +456,8 @@ void step_link_server::state::answer_steps() {
       const std::lock_guard lock(guard);
       to = link; // none if the scheduler is gone: the answers are dropped
     }
-    if (!answers) {
-      if (to != nullptr)
-        return fail(to, step, answers.failure());
-      const std::lock_guard lock(guard);
-      why = answers.failure().message;
-      changed.notify_all();
-      return;
-    }
+    if (!answers)
+      return fail(to, step, answers.failure());
     if (to != nullptr && !to->send(link_kind::answers, step, *answers, std::chrono::seconds(5)))
       to->shut();
     const std::lock_guard lock(guard);

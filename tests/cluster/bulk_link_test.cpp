@@ -102,12 +102,24 @@ BOOST_AUTO_TEST_CASE(streams_arrive_once_and_in_order_both_ways) {
   const auto from_1 = p.there.receiver_from(1), from_2 = p.here.receiver_from(2);
   const std::uint64_t count = by_build(200U, 60U, 40U);
   arrival_check at_2(count, 60'000), at_1(count, 60'000);
-  std::array<std::string, 3> there, back;
-  std::thread other([&] { back = transfer(*to_1, *from_2, at_1, count, 60'000); });
-  there = transfer(*to_2, *from_1, at_2, count, 60'000);
-  other.join();
-  for (const auto& codes : {there, back})
-    BOOST_TEST(codes == (std::array<std::string, 3>{}), boost::test_tools::per_element());
+  std::array<std::string, 6> codes;
+  std::vector<std::thread> threads;
+  for (std::uint64_t s = 1; s <= 3; ++s) {
+    threads.emplace_back([&, s] { codes[s - 1] = send_stream(*to_2, s, count, 60'000); });
+    threads.emplace_back([&, s] { codes[s + 2] = send_stream(*to_1, s, count, 60'000); });
+  }
+  const auto all = [](const arrival_check& check) {
+    return check.complete(1) && check.complete(2) && check.complete(3);
+  };
+  while (!all(at_2) || !all(at_1)) {
+    if (const auto a = from_1->receive(1ms))
+      at_2.take(*a);
+    if (const auto a = from_2->receive(1ms))
+      at_1.take(*a);
+  }
+  for (std::thread& t : threads)
+    t.join();
+  BOOST_TEST(codes == (std::array<std::string, 6>{}), boost::test_tools::per_element());
   BOOST_TEST(p.there.counters().frames_received == 3 * count);
   BOOST_TEST(p.there.counters().bad_frames == 0u);
   BOOST_TEST(p.here.counters().failed_streams == 0u);
