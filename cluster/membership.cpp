@@ -25,19 +25,16 @@ membership_core::member* membership_core::find(rank_id rank, incarnation_t incar
 
 std::optional<member_state> membership_core::state(rank_id rank) const {
   const auto it = members_.find(rank);
-  return it == members_.end() ? std::nullopt : std::optional(it->second.state);
+  if (it == members_.end())
+    return std::nullopt;
+  return it->second.suspect ? member_state::suspect : it->second.state;
 }
 
 // Stands, or shall stand, in its group.
 bool membership_core::takes_part(const member& m) const {
-  const member_state s = shown(m);
+  const member_state s = m.state;
   return m.info.group != no_group && !m.leaving &&
          (s == member_state::active || s == member_state::draining || (s == member_state::warming && m.ready));
-}
-
-// In views; suspicion is the leader's own affair.
-member_state membership_core::shown(const member& m) const {
-  return m.state == member_state::suspect ? m.spoke_as : m.state;
 }
 
 void membership_core::set_state(member& m, member_state state, const std::string& why, membership_orders& out) {
@@ -137,10 +134,9 @@ void membership_core::known_view(const view_report& report, membership_orders& o
       detector_.watch(v.info.rank, started_);
       detector_.link(v.info.rank, false);
     }
-    const member_state s = v.state == member_state::suspect ? member_state::active : v.state;
-    if (m.info.incarnation == v.info.incarnation)
-      set_state(m, s, "in the view of an earlier leader", out);
-    m.ready = m.ready || s == member_state::active;
+    if (m.info.incarnation == v.info.incarnation && v.state > m.state) // it may have gone on since that view
+      set_state(m, v.state, "in the view of an earlier leader", out);
+    m.ready = m.ready || m.state == member_state::active;
   }
   for (const view_group& g : committed_->groups)
     for (const rank_id rank : g.members)
@@ -189,9 +185,7 @@ void membership_core::drain(rank_id rank, std::int64_t now, membership_orders& o
   const auto it = members_.find(rank);
   if (it == members_.end() || is_gone(it->second.state))
     return;
-  it->second.spoke_as = member_state::draining;
-  if (it->second.state != member_state::suspect)
-    set_state(it->second, member_state::draining, "shall leave", out);
+  set_state(it->second, member_state::draining, "shall leave", out);
   propose(now, out);
 }
 
@@ -254,7 +248,7 @@ cluster_view membership_core::same_view() const {
   if (committed_)
     v.groups = committed_->groups;
   for (const auto& [rank, m] : members_)
-    v.members.push_back({m.info, shown(m)});
+    v.members.push_back({m.info, m.state}); // suspicion is the leader's own affair
   return v;
 }
 
@@ -428,7 +422,7 @@ void membership_core::commit(cluster_view view, std::int64_t now, membership_ord
       out.replay.push_back(rank);
   }
   for (view_member& v : view.members)
-    v.state = shown(members_.at(v.info.rank));
+    v.state = members_.at(v.info.rank).state;
   committed_ = std::make_shared<cluster_view>(std::move(view));
   for (auto& [rank, m] : members_)
     if (!is_gone(m.state) || before.contains(rank)) {
@@ -464,11 +458,9 @@ void membership_core::tick(std::int64_t now, membership_orders& out) {
     if (it == members_.end() || is_gone(it->second.state))
       continue;
     member& m = it->second;
-    if (v.what == kind::suspect && m.state != member_state::suspect) {
-      m.spoke_as = m.state;
-      set_state(m, member_state::suspect, v.why, out);
-    } else if (v.what == kind::alive && m.state == member_state::suspect) {
-      set_state(m, m.spoke_as, v.why, out);
+    if (v.what == kind::suspect || v.what == kind::alive) {
+      m.suspect = v.what == kind::suspect;
+      out.changes.push_back({v.rank, m.suspect ? member_state::suspect : m.state, v.why});
     } else if (v.what == kind::dead || v.what == kind::stuck) {
       died(m, v.why, true, now, out);
     }

@@ -123,8 +123,7 @@ private:
   struct member {
     member_info info;
     member_state state = member_state::joining;
-    member_state spoke_as = member_state::joining; // suspect: what it was before
-    bool ready = false, leaving = false, reported = true;
+    bool suspect = false, ready = false, leaving = false, reported = true;
     std::uint64_t step = 0, mepoch = 0; // last one that it committed; newest view that it knows
     std::int64_t told_at = 0;           // the newest view, last
   };
@@ -140,7 +139,6 @@ private:
   bool takes_part(const member& m) const;
   void set_state(member& m, member_state state, const std::string& why, membership_orders& out);
   void died(member& m, const std::string& why, bool kill, std::int64_t now, membership_orders& out);
-  member_state shown(const member& m) const;
   void known_view(const view_report& report, membership_orders& out);
   std::string unfit(const member_info& info) const;
   void tell(member& m, std::uint64_t known, std::int64_t now, membership_orders& out);
