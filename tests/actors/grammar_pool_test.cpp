@@ -99,8 +99,8 @@ BOOST_AUTO_TEST_CASE(late_masks_change_no_token) {
       BOOST_TEST(w.only(id).token_ids == alone(id, stub_prompt(20 + i, i), text), boost::test_tools::per_element());
     }
     BOOST_TEST(w.only("free").token_ids.size() == 30u);
-    const auto parts = query<started>(w.root, start{});
-    const mask_counters masks = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.masks;
+    const mask_counters masks =
+        w.query<scheduler_report>(w.parts.engines[0].scheduler, scheduler_query{}).metrics.masks;
     BOOST_TEST(masks.late > 6u);
     BOOST_TEST(masks.fill_time.count() > masks.late);
     const grammar_report g = w.report();
