@@ -35,7 +35,7 @@ public:
     front_.gateway = system_.spawn(gateway, g);
     directory_ = system_.spawn<caf::detached>(engine_directory, front_.gateway);
     member_setup m;
-    m.who = {member_role::gateway, c.name, {}, 0, mint_incarnation(), c.host, 0, protocol_version, build_id(),
+    m.who = {member_role::gateway,    c.name, {}, 0, mint_incarnation(), c.host, 0, protocol_version, build_id(),
              c.identity.configuration};
     m.coordinators = c.identity.coordinators;
     m.on_view = [to = directory_](const view& v) { tell_from_outside(to, v); };

@@ -187,8 +187,9 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     return refuse(st, *r, seed, finish_reason::error,
                   {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
   if (rank == no_engine && st.homeless.size() >= most_homeless)
-    return refuse(st, *r, seed, finish_reason::error,
-                  {"overloaded", std::to_string(most_homeless) + " requests wait for an engine already; try again later"});
+    return refuse(
+        st, *r, seed, finish_reason::error,
+        {"overloaded", std::to_string(most_homeless) + " requests wait for an engine already; try again later"});
   session_setup s;
   s.request = r;
   s.vocabulary = st.setup.vocabulary;

@@ -45,8 +45,8 @@ struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
   bool replays = false; // engines come and go (engine_joined, rank_lost): requests wait for one, and move when theirs
                         // is lost
-  scheduler_limits limits;                 // of each engine; with replays those of the first that joins
-  kv_cache_settings kv;                    // likewise
+  scheduler_limits limits; // of each engine; with replays those of the first that joins
+  kv_cache_settings kv;    // likewise
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
   std::optional<std::uint64_t> seed;          // of the run

@@ -213,7 +213,9 @@ grammar_pool_actor::behavior_type grammar_pool(self_ptr self, const grammar_sett
   st.own_threads = own_threads;
   return {
       [=](const grammar_wanted& w) { want(self, w); },
-      [=](const grammar_unwanted& u) { leave(self, {self->current_sender()->id(), u.number}); },
+      [=](const grammar_unwanted& u) {
+        leave(self, {self->current_sender()->id(), u.number});
+      },
       [=](const grammar_done& d) { take_done(self, d); },
       [=](const grammar_tick&) { tick(self); },
       [=](const grammar_query&) { return report_of(state_of(self)); },

@@ -44,7 +44,6 @@ struct LLM::impl {
   result<std::string> queue(const generation_request& request, const sampling_params& params,
                             std::function<void(const generation_event&)> on_event);
 
-
   std::unique_ptr<backend> back;
   const engine_front& front; // of back
   std::atomic<std::uint64_t> next_request{0}, next_name{0};

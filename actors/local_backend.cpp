@@ -95,7 +95,8 @@ public:
 
 private:
   void end(std::chrono::milliseconds limit) {
-    tell_from_outside(root_, stop{}); // the handles stay: an actor without any is destroyed before its children are told
+    tell_from_outside(root_,
+                      stop{}); // the handles stay: an actor without any is destroyed before its children are told
     if (const std::size_t left = wait_for_actors(system_, limit))
       give_up_on_actors(left);
   }

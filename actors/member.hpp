@@ -10,7 +10,7 @@ namespace troupe {
 
 struct member_setup {
   member who;
-  std::vector<endpoint> coordinators; // asked in this order
+  std::vector<endpoint> coordinators;       // asked in this order
   std::function<void(const view&)> on_view; // on the actor's thread
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;

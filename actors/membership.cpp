@@ -48,7 +48,8 @@ std::string refusal(const membership_state& st, const member& who) {
     return who.name + " speaks protocol " + std::to_string(who.protocol) + ", the cluster " +
            std::to_string(protocol_version) + "; run the same build everywhere";
   if (who.build != st.setup.build)
-    return who.name + " is build " + who.build + ", the cluster is " + st.setup.build + "; run the same build everywhere";
+    return who.name + " is build " + who.build + ", the cluster is " + st.setup.build +
+           "; run the same build everywhere";
   if (who.configuration != st.setup.configuration)
     return who.name + " was started with configuration " + who.configuration + ", the cluster runs " +
            st.setup.configuration + "; start it with the cluster's file";

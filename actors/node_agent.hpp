@@ -13,7 +13,7 @@ namespace troupe {
 
 // When a worker that has ended is started again.
 struct restart_policy {
-  int most = 3;                            // within the window; then the worker is given up
+  int most = 3; // within the window; then the worker is given up
   std::chrono::milliseconds window{600000};
   std::chrono::milliseconds pause{1000}, longest_pause{30000}; // doubles with every start in the window
 };
@@ -26,7 +26,7 @@ struct node_agent_setup {
   std::vector<worker> workers;
   std::shared_ptr<const state_dir> state;
   restart_policy restarts;
-  bool workers_die_too = false; // they do not outlive this process
+  bool workers_die_too = false;                // they do not outlive this process
   std::chrono::milliseconds stop_limit{10000}; // until workers that were told to end are killed
   std::shared_ptr<std::atomic<bool>> done;     // set once all have ended after a stop
 };
@@ -44,7 +44,7 @@ struct node_agent_state {
     bool given_up = false;
   };
   node_agent_setup setup;
-  std::vector<worker> workers; // as setup.workers
+  std::vector<worker> workers;              // as setup.workers
   std::optional<clock::time_point> kill_at; // stopping
 };
 

@@ -9,8 +9,8 @@ node_process::node_process(node_setup s) : config_(s.cluster, 2), stop_limit_(s.
   s.agent.done = done_;
   agent_ = system_.spawn(node_agent, s.agent);
   member_setup m;
-  m.who = {member_role::node_agent, s.name,           s.node,     0, s.incarnation, s.host, 0,
-           protocol_version,  build_id(), s.cluster.configuration};
+  m.who = {member_role::node_agent, s.name, s.node, 0, s.incarnation, s.host, 0, protocol_version, build_id(),
+           s.cluster.configuration};
   m.coordinators = s.cluster.coordinators;
   m.on_stop = [this] { told_to_stop_ = true; };
   m.beat = s.beat;

@@ -345,8 +345,8 @@ status queue(self_ptr self, const job& j, const session_actor& reader,
   r.constraint = std::move(constraint);
   if (status queued = st.core->submit(std::move(r), st.events); !queued)
     return queued;
-  st.routes[j.sequence] = {reader, j.req, j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()), clock::now(),
-                           {}};
+  st.routes[j.sequence] = {reader,       j.req, j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()),
+                           clock::now(), {}};
   go_on(self);
   return nothing{};
 }

@@ -1,7 +1,7 @@
 // One engine's scheduler: turns messages into calls of scheduler_core and its answers into messages. For each step one
 // turn of the KV manager, then the plan to the executor; while a step runs the next one is planned and queued behind
-// it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. A job with a constraint
-// waits for the grammar pool before the core hears of it. Pooled.
+// it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. A job with a
+// constraint waits for the grammar pool before the core hears of it. Pooled.
 #pragma once
 #include "cluster/messages.hpp"
 #include "runtime/scheduler/group_part.hpp"
@@ -55,13 +55,13 @@ struct scheduler_state {
   std::shared_ptr<kv_got> got = std::make_shared<kv_got>();
   std::array<round_trip, most_steps_out> trips; // used in turn
   std::size_t next_trip = 0;
-  std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
-  std::unordered_map<std::uint64_t, route> routes; // by sequence
-  grammar_pool_actor grammars;                     // null: requests with constraints are refused
+  std::uint64_t turn = 0, answers = 0;                  // turns asked; answers of the KV manager and the executor
+  std::unordered_map<std::uint64_t, route> routes;      // by sequence
+  grammar_pool_actor grammars;                          // null: requests with constraints are refused
   std::map<std::uint64_t, constrained_job> constrained; // by the number that the pool knows them under
   std::uint64_t last_constrained = 0;
-  group_sync_actor group_sync;                     // with part
-  std::optional<group_part> part;                  // in the steps of a group
+  group_sync_actor group_sync;    // with part
+  std::optional<group_part> part; // in the steps of a group
   engine_metrics metrics;
   double planning = 0; // seconds, of the turn under way
   spec_load outcome;   // what the verifier has not heard yet of steps that ended

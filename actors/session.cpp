@@ -98,7 +98,8 @@ void leave_engine(self_ptr self, const error& why) {
     if (st.branches[i].ended())
       continue;
     if (left) // it may live and compute others of them
-      tell_from_outside(left, cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
+      tell_from_outside(left,
+                        cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
     if (!st.branches[i].begin_next_attempt())
       publish(self, i,
               st.branches[i].end(finish_reason::error,

@@ -36,8 +36,8 @@ worker_process::worker_process(const worker_setup& s)
   }
   port_ = *port;
   member_setup m;
-  m.who = {member_role::worker, s.name,           s.node,     s.rank, s.incarnation, s.at.host, port_,
-           protocol_version,    build_id(), s.cluster.configuration};
+  m.who = {member_role::worker, s.name, s.node,           s.rank,     s.incarnation,
+           s.at.host,           port_,  protocol_version, build_id(), s.cluster.configuration};
   m.coordinators = s.cluster.coordinators;
   m.scheduler = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) {

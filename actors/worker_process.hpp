@@ -1,4 +1,5 @@
-// One rank of a cluster: an engine that takes requests from the gateways of other processes. Runs until the object goes.
+// One rank of a cluster: an engine that takes requests from the gateways of other processes. Runs until the object
+// goes.
 #pragma once
 #include "actors/cluster_system.hpp"
 #include "actors/member.hpp"
@@ -11,11 +12,11 @@ namespace troupe {
 
 struct worker_setup {
   cluster_identity cluster;
-  std::string name, node;     // "decode.3"
-  std::uint32_t rank = 0;     // in the cluster
+  std::string name, node; // "decode.3"
+  std::uint32_t rank = 0; // in the cluster
   std::uint64_t incarnation = 0;
   endpoint at{"127.0.0.1", 0}; // port 0: any
-  engine_options engine;      // engines = 1
+  engine_options engine;       // engines = 1
   std::chrono::milliseconds beat{200}, orphan_limit{60000};
 };
 

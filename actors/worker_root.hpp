@@ -36,7 +36,7 @@ struct process_setup {
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
   grammar_settings grammars;
   std::uint32_t rank = 0; // of the process in its cluster
-  int mask_threads = 0; // of each engine, beside its scheduler
+  int mask_threads = 0;   // of each engine, beside its scheduler
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
@@ -50,7 +50,7 @@ struct engine_handles {
   spec_verifier_actor verifier;          // shared by the engines that share experts
   std::vector<executor_actor> followers; // context-parallel ranks 1, 2, ...
 };
-struct started { // LOCAL
+struct started {       // LOCAL
   gateway_actor front; // null if requests come from other processes
   placement_actor placement;
   group_sync_actor group_sync; // null if engines decide alone

@@ -86,7 +86,8 @@ protected:
                                .ignore_eos = true,
                                .prompt_logprobs = mode == baseline_mode::prefill,
                                .golden_token_ids = std::move(forced)};
-    r.request = {.id = r.request.id, .prompt = {}, .prompt_ids = std::move(*prompt), .logit_rows = {}, .seed_from_id = true};
+    r.request = {
+        .id = r.request.id, .prompt = {}, .prompt_ids = std::move(*prompt), .logit_rows = {}, .seed_from_id = true};
     plans_.emplace(r.request.id, std::move(plan));
     return true;
   }

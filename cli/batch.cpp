@@ -73,8 +73,7 @@ int run_batch(const batch_options& options) {
   batch_run run(std::move(input), *session.engine, out, kept);
   progress_line progress("batch");
   const run_outcome outcome = run_requests(
-      session, run, 4 * session.most_sequences, false,
-      [&run](const generation_event& e) { return run.receive(e); },
+      session, run, 4 * session.most_sequences, false, [&run](const generation_event& e) { return run.receive(e); },
       [&] { progress.show(run.done(), total, fmt::format("results, {} failed,", run.failed_count())); });
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())

@@ -60,7 +60,9 @@ result<Answer> ask_once(caf::actor_system& system, const membership_actor& whom,
   result<Answer> answer = error{"unreachable", "the coordinator does not answer"};
   ask(self.ptr(), whom, std::chrono::milliseconds(2000), query)
       .receive([&](const Answer& a) { answer = a; },
-               [&](const caf::error& e) { answer = error{"unreachable", text(system, e)}; });
+               [&](const caf::error& e) {
+                 answer = error{"unreachable", text(system, e)};
+               });
   return answer;
 }
 

@@ -1,7 +1,7 @@
 // A cluster's configuration file for the verbs that start, reach or stop processes of the cluster.
 #pragma once
-#include "cli/options.hpp"
 #include "actors/cluster_system.hpp"
+#include "cli/options.hpp"
 #include <memory>
 
 namespace troupe {

@@ -31,8 +31,9 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
       ->check(CLI::Range(1, 86400000))
       ->type_name("MS");
   verbs_.push_back(v);
-  v = add_verb(app, status_.file, "status",
-               "Processes of a cluster, their states and their work. Exit codes: 0 whole, 1 degraded, 5 no coordinator.");
+  v = add_verb(
+      app, status_.file, "status",
+      "Processes of a cluster, their states and their work. Exit codes: 0 whole, 1 degraded, 5 no coordinator.");
   v->add_flag("--json", status_.json, "one JSON object");
   v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
   verbs_.push_back(v);
@@ -48,7 +49,8 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   v->add_option("--index", coordinator_.index, "which one (default 0)")->type_name("I");
   add_incarnation(*v, coordinator_);
   verbs_.push_back(v);
-  v = add_verb(app, node_.file, "node", "Run the agent of one host: it starts the host's workers (troupe launch starts it).");
+  v = add_verb(app, node_.file, "node",
+               "Run the agent of one host: it starts the host's workers (troupe launch starts it).");
   v->add_option("--name", node_.name, "the node's name in the file")->required()->type_name("NAME");
   add_incarnation(*v, node_);
   verbs_.push_back(v);

@@ -51,10 +51,12 @@ const Place& place_named(const std::vector<Place>& places, const std::string& wa
 int run_coordinator(const cluster_process_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
-  const process_place& place = place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index",
-                                           name_of_coordinator);
+  const process_place& place =
+      place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index", name_of_coordinator);
   coordinator_setup s;
-  s.cluster = {c.configuration.cluster.name, configuration_hash(c.configuration), {},
+  s.cluster = {c.configuration.cluster.name,
+               configuration_hash(c.configuration),
+               {},
                milliseconds(c.configuration.control.heartbeat_ms),
                milliseconds(c.configuration.control.connection_timeout_ms)};
   s.toml = to_toml(c.configuration);
@@ -87,8 +89,8 @@ int run_node(const cluster_process_options& o) {
   s.orphan_limit = std::chrono::seconds(k.cluster.orphan_exit_s);
   for (const rank_place& r : c.layout.ranks)
     if (r.node == place.node)
-      s.agent.workers.push_back({name_of_rank(k, r), {own_path(), "worker", o.file.file, "--rank",
-                                                      std::to_string(r.rank.value)}});
+      s.agent.workers.push_back(
+          {name_of_rank(k, r), {own_path(), "worker", o.file.file, "--rank", std::to_string(r.rank.value)}});
   for (const std::string& set : o.file.set)
     for (auto& w : s.agent.workers)
       w.arguments.insert(w.arguments.end(), {"--set", set});

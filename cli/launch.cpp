@@ -126,8 +126,8 @@ int run_launch(const launch_options& o) {
   };
   for (const process_place& p : c.layout.coordinators)
     if (!c.state->read(name_of_coordinator(p)))
-      all.push_back(start_process(*c.state, name_of_coordinator(p),
-                                  {"coordinator", file, "--index", std::to_string(p.index)}));
+      all.push_back(
+          start_process(*c.state, name_of_coordinator(p), {"coordinator", file, "--index", std::to_string(p.index)}));
   if (!wait_until([&] {
         return std::ranges::all_of(c.layout.coordinators, [&](const process_place& p) {
           return c.state->read(name_of_coordinator(p)).has_value();

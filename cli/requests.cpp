@@ -204,8 +204,8 @@ engine_session::engine_session(const engine_options& options, const std::string&
   std::atomic<int> percent{0};
   engine_options watched = options;
   watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
-  engine = made_beside(signals, "loading " + options.model, percent,
-                       [&watched] { return std::make_unique<LLM>(watched); });
+  engine =
+      made_beside(signals, "loading " + options.model, percent, [&watched] { return std::make_unique<LLM>(watched); });
   if (engine->config().num_nextn_predict_layers == 0 && !options.nextn)
     spdlog::info("{}: the checkpoint has no drafter: no speculation", options.model);
   spdlog::debug("{}", engine->description());

@@ -69,9 +69,9 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
 }
 
 std::string text_of(const cluster_status& s, const std::string& name, const std::vector<std::string>& why) {
-  std::string out = fmt::format("{}: {}, term {}, membership epoch {}, up {:.1f} s\n", name,
-                                why.empty() ? "ok" : "degraded", s.term, s.mepoch,
-                                static_cast<double>(s.uptime_ms) / 1000);
+  std::string out =
+      fmt::format("{}: {}, term {}, membership epoch {}, up {:.1f} s\n", name, why.empty() ? "ok" : "degraded", s.term,
+                  s.mepoch, static_cast<double>(s.uptime_ms) / 1000);
   for (const std::string& w : why)
     out += "  " + w + "\n";
   out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12}\n", "name", "role", "state", "rank", "steps",

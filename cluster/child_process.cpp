@@ -136,7 +136,8 @@ bool child_process::running() {
     exit_code_ = WEXITSTATUS(how_it_ended);
     exit_text_ = "exit code " + std::to_string(*exit_code_);
   } else {
-    exit_text_ = "ended by signal " + std::to_string(WTERMSIG(how_it_ended)) + " (" + ::strsignal(WTERMSIG(how_it_ended)) + ")";
+    exit_text_ =
+        "ended by signal " + std::to_string(WTERMSIG(how_it_ended)) + " (" + ::strsignal(WTERMSIG(how_it_ended)) + ")";
   }
   return false;
 }

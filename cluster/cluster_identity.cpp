@@ -16,7 +16,10 @@ std::string name_of_node_agent(const cluster_configuration& c, const process_pla
 }
 
 cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state) {
-  cluster_identity id{c.cluster.name, configuration_hash(c), {}, std::chrono::milliseconds(c.control.heartbeat_ms),
+  cluster_identity id{c.cluster.name,
+                      configuration_hash(c),
+                      {},
+                      std::chrono::milliseconds(c.control.heartbeat_ms),
                       std::chrono::milliseconds(c.control.connection_timeout_ms)};
   for (const process_place& p : layout.coordinators) {
     if (p.control_port != 0)

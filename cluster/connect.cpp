@@ -54,7 +54,8 @@ std::string to_string(const endpoint& e) {
 }
 
 result<endpoint> parse_endpoint(const std::string& text) {
-  const error bad{"invalid_endpoint", "\"" + text + "\" is no endpoint; give an address and a port, as 127.0.0.1:47000"};
+  const error bad{"invalid_endpoint",
+                  "\"" + text + "\" is no endpoint; give an address and a port, as 127.0.0.1:47000"};
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0)
     return bad;

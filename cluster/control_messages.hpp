@@ -32,10 +32,10 @@ TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, m
 // One process. A process that was started again is another one: its incarnation differs.
 struct member {
   member_role role = member_role::worker;
-  std::string name, node;          // unique in the cluster: "decode.3"; where it runs
-  std::uint32_t rank = 0;          // of a worker
+  std::string name, node; // unique in the cluster: "decode.3"; where it runs
+  std::uint32_t rank = 0; // of a worker
   std::uint64_t incarnation = 0;
-  std::string host;                // where others reach it
+  std::string host; // where others reach it
   std::uint16_t port = 0;
   std::uint32_t protocol = protocol_version;
   std::string build, configuration; // digests that must be equal in all processes

@@ -29,9 +29,9 @@ enum class frame_kind : std::uint8_t {
   kv_chunk = 3,
   expert_chunk = 4,
   weight_chunk = 5,
-  ack = 6,  // receiver to sender: seq = next expected, step_or_offset = credit (bytes of the stream, from its start)
-  nack = 7, // receiver to sender: seq is missing or damaged, step_or_offset = the probe that is answered, or 0; with
-            // `ended` the stream has failed, by either side
+  ack = 6,    // receiver to sender: seq = next expected, step_or_offset = credit (bytes of the stream, from its start)
+  nack = 7,   // receiver to sender: seq is missing or damaged, step_or_offset = the probe that is answered, or 0; with
+              // `ended` the stream has failed, by either side
   credit = 8, // as ack, when only the credit changed
   hello = 9,
   probe = 10, // sender to receiver: seq = frames sent so far, step_or_offset = its number; asks for ack and for nacks

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-// Milliseconds of the wall clock (41 bits until 2039), the process (up to 2^22 of them) and a count in one: a process id
-// is not given twice within a millisecond.
+// Milliseconds of the wall clock (41 bits until 2039), the process (up to 2^22 of them) and a count in one: a process
+// id is not given twice within a millisecond.
 std::uint64_t mint_incarnation() {
   static std::atomic<std::uint64_t> count{0};
   timespec now{};

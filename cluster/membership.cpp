@@ -12,7 +12,7 @@ bool is_gone(member_state s) {
 } // namespace
 
 membership_core::membership_core(const membership_settings& settings, std::uint64_t term, std::uint64_t known_mepoch,
-                       std::int64_t now)
+                                 std::int64_t now)
     : settings_(settings), term_(term), known_mepoch_(known_mepoch),
       next_mepoch_(std::max(known_mepoch + 1, term << 32 | 1)), started_(now), lead_(settings.view.lead_steps),
       detector_(settings.failure) {}
@@ -72,7 +72,8 @@ std::string membership_core::unfit(const member_info& info) const {
   return {};
 }
 
-void membership_core::join(const member_info& info, const view_report& report, std::int64_t now, membership_orders& out) {
+void membership_core::join(const member_info& info, const view_report& report, std::int64_t now,
+                           membership_orders& out) {
   const auto refuse = [&](ack_code code, std::string why) {
     out.refusals.push_back({info.rank, info.incarnation, code, std::move(why)});
   };
@@ -165,7 +166,7 @@ void membership_core::warming(rank_id rank, incarnation_t incarnation, membershi
 }
 
 void membership_core::ready(rank_id rank, incarnation_t incarnation, const std::string& digest, std::int64_t now,
-                       membership_orders& out) {
+                            membership_orders& out) {
   member* m = find(rank, incarnation);
   if (!m || m->ready || m->info.group == no_group)
     return;
@@ -213,7 +214,7 @@ void membership_core::heartbeat(const member_progress& p, std::int64_t now, memb
 }
 
 void membership_core::exited(rank_id rank, incarnation_t incarnation, const std::string& how, std::int64_t now,
-                        membership_orders& out) {
+                             membership_orders& out) {
   if (member* m = find(rank, incarnation))
     died(*m, how, false, now, out);
 }
@@ -350,7 +351,7 @@ void membership_core::give_up(std::int64_t now, membership_orders& out) {
 }
 
 void membership_core::prepared(rank_id rank, incarnation_t incarnation, std::uint64_t mepoch, ack_code code,
-                          std::uint64_t committed_step, std::int64_t now, membership_orders& out) {
+                               std::uint64_t committed_step, std::int64_t now, membership_orders& out) {
   member* m = find(rank, incarnation);
   if (!m || !pending_ || pending_->proposal.view->mepoch != mepoch || !pending_->participants.contains(rank))
     return;
@@ -434,7 +435,7 @@ void membership_core::commit(cluster_view view, std::int64_t now, membership_ord
 }
 
 void membership_core::question(rank_id rank, incarnation_t incarnation, std::uint64_t mepoch, std::int64_t now,
-                          membership_orders& out) {
+                               membership_orders& out) {
   if (collecting_ || !find(rank, incarnation))
     return;
   if (pending_ && pending_->proposal.view->mepoch == mepoch) {

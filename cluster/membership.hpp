@@ -76,7 +76,8 @@ struct membership_orders {
 class membership_core {
 public:
   // known_mepoch: the highest that the lease's voters told. The first leader of a cluster begins with 0.
-  membership_core(const membership_settings& settings, std::uint64_t term, std::uint64_t known_mepoch, std::int64_t now);
+  membership_core(const membership_settings& settings, std::uint64_t term, std::uint64_t known_mepoch,
+                  std::int64_t now);
 
   // ---- members
 

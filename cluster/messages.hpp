@@ -464,9 +464,8 @@ struct placed {
   std::uint32_t rank = 0;
   scheduler_actor scheduler;
 };
-using session_actor =
-    caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>,
-                     answers<rank_lost>, answers<stop>>;
+using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>,
+                                       answers<rank_lost>, answers<stop>>;
 
 } // namespace troupe
 

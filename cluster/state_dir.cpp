@@ -61,8 +61,12 @@ std::string state_dir::configuration_file() const {
 }
 
 void state_dir::write(const process_record& r) const {
-  const json j{{"name", r.name},           {"pid", r.pid},         {"ticks", r.ticks},
-               {"incarnation", r.incarnation}, {"host", r.at.host}, {"port", r.at.port},
+  const json j{{"name", r.name},
+               {"pid", r.pid},
+               {"ticks", r.ticks},
+               {"incarnation", r.incarnation},
+               {"host", r.at.host},
+               {"port", r.at.port},
                {"configuration", r.configuration}};
   const std::string file = path_ + "/run/" + r.name + ".json";
   if (const status s = write_whole_file(file, j.dump() + "\n"); !s)

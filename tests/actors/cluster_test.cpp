@@ -1,5 +1,5 @@
-// Requests through the processes of a cluster, here as several actor systems of one process over loopback: the bytes are
-// those of one engine, whichever worker computes them and whichever is lost.
+// Requests through the processes of a cluster, here as several actor systems of one process over loopback: the bytes
+// are those of one engine, whichever worker computes them and whichever is lost.
 #include "actors/cluster_access.hpp"
 #include "actors/coordinator_process.hpp"
 #include "actors/worker_process.hpp"
@@ -56,7 +56,8 @@ std::vector<asked> mixed_requests(int count) {
   for (int i = 0; i < count; ++i) {
     asked a;
     a.request.id = "r" + std::to_string(i);
-    a.request.prompt = std::string(static_cast<std::size_t>(20 + 37 * (i % 5)), static_cast<char>('a' + i % 20)) + " the";
+    a.request.prompt =
+        std::string(static_cast<std::size_t>(20 + 37 * (i % 5)), static_cast<char>('a' + i % 20)) + " the";
     a.params.max_tokens = 12 + 5 * (i % 7);
     a.params.temperature = i % 3 == 0 ? 0 : 0.8f;
     a.params.ignore_eos = i % 2 == 0;
@@ -116,7 +117,8 @@ std::map<std::string, std::string> run(LLM& llm, const std::vector<asked>& all,
 void check_equal(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
   BOOST_TEST(got.size() == expected.size());
   for (const auto& [id, line] : expected)
-    BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n" << line.substr(0, 300));
+    BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n"
+                                               << line.substr(0, 300));
 }
 
 } // namespace

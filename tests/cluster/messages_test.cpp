@@ -41,9 +41,17 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   p.ignore_eos = true, p.stop = {"a", ""}, p.stop_token_ids = {4}, p.n = 2, p.logprobs = false, p.top_logprobs = 5;
   p.prompt_logprobs = true, p.logprobs_mode = logprobs_source::processed, p.golden_token_ids = {6, 7};
   p.logit_bias = {{8, -1.5f}};
-  p.so_args = {.schema_type = "json", .schema = "{}", .trigger_token_ids = {9, 10}, .bound_token_id = 0,
-               .strict = false, .any_whitespace = true, .max_whitespace = 3, .indent = {}, .any_order = true,
-               .infer_type = false, .dot_excludes_newline = true};
+  p.so_args = {.schema_type = "json",
+               .schema = "{}",
+               .trigger_token_ids = {9, 10},
+               .bound_token_id = 0,
+               .strict = false,
+               .any_whitespace = true,
+               .max_whitespace = 3,
+               .indent = {},
+               .any_order = true,
+               .infer_type = false,
+               .dot_excludes_newline = true};
   const submit got = through_the_wire(sys, s);
   BOOST_TEST(got.head.term == 1u);
   BOOST_TEST(got.head.from == 4u);

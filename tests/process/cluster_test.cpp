@@ -28,8 +28,7 @@ int free_port() {
 
 struct running_cluster {
   temporary_folder folder;
-  std::string name = "t" + std::to_string(::getpid()), state = folder / "state",
-              file = folder / "cluster.toml";
+  std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
 
   explicit running_cluster(int workers = 2, int port = 0) {
     std::ofstream out(file);

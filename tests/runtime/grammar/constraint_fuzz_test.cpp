@@ -1,6 +1,7 @@
 // What the fuzz targets check, over damaged case texts: no crash, and masks that agree with accept(). The number of
-// inputs of each front end comes from TROUPE_FUZZ_INPUTS, the seed from TROUPE_FUZZ_SEED; the same numbers give the same
-// inputs. With TROUPE_FUZZ_SECONDS it is as many as so much time allows (dev/test fuzz), the first ones of the same seed.
+// inputs of each front end comes from TROUPE_FUZZ_INPUTS, the seed from TROUPE_FUZZ_SEED; the same numbers give the
+// same inputs. With TROUPE_FUZZ_SECONDS it is as many as so much time allows (dev/test fuzz), the first ones of the
+// same seed.
 #include "tests/fuzz/damaged_texts.hpp"
 #include "tests/fuzz/one_constraint.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
