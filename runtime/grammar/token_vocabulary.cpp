@@ -24,27 +24,30 @@ token_trie::token_trie(std::vector<entry> entries) {
     const entry &x = entries[a.index], &y = entries[b.index];
     return x.text != y.text ? x.text < y.text : x.id < y.id;
   });
-  nodes_.clear();
   std::vector<std::uint32_t> path; // nodes of the text before
   std::string_view before;
   for (const place& p : order) {
     const std::string_view text = entries[p.index].text;
     const auto common = static_cast<std::size_t>(
         std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
-    for (; path.size() > common; path.pop_back())
-      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
+    while (path.size() > common) {
+      end_[path.back()] = size();
+      path.pop_back();
+    }
     for (std::size_t i = common; i < text.size(); ++i) {
-      path.push_back(static_cast<std::uint32_t>(nodes_.size()));
-      nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint16_t>(i + 1),
-                        static_cast<unsigned char>(text[i])});
+      path.push_back(size());
+      byte_.push_back(static_cast<unsigned char>(text[i]));
+      depth_.push_back(static_cast<std::uint16_t>(i + 1));
+      end_.push_back(0);
+      first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
     }
     ids_.push_back(entries[p.index].id);
     longest_ = std::max(longest_, static_cast<std::uint32_t>(text.size()));
     before = text;
   }
   for (const std::uint32_t node : path)
-    nodes_[node].end = static_cast<std::uint32_t>(nodes_.size());
-  nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), 0, 0});
+    end_[node] = size();
+  first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
 }
 
 token_vocabulary::token_vocabulary(std::span<const std::string_view> texts, std::int32_t size, std::int32_t end_token)

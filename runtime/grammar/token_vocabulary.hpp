@@ -27,25 +27,22 @@ public:
   token_trie() = default;
   explicit token_trie(std::vector<entry> entries);
 
-  std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size() - 1); }
-  unsigned char byte(std::uint32_t node) const { return nodes_[node].byte; }
-  std::uint32_t depth(std::uint32_t node) const { return nodes_[node].depth; } // 1 for the first byte of a text
-  std::uint32_t end(std::uint32_t node) const { return nodes_[node].end; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(byte_.size()); }
+  unsigned char byte(std::uint32_t node) const { return byte_[node]; }
+  std::uint32_t depth(std::uint32_t node) const { return depth_[node]; } // 1 for the first byte of a text
+  std::uint32_t end(std::uint32_t node) const { return end_[node]; }
   // Entries whose text ends at this node, as a range of `ids`.
-  std::uint32_t first_id(std::uint32_t node) const { return nodes_[node].first_id; }
-  std::uint32_t last_id(std::uint32_t node) const { return nodes_[node + 1].first_id; }
+  std::uint32_t first_id(std::uint32_t node) const { return first_id_[node]; }
+  std::uint32_t last_id(std::uint32_t node) const { return first_id_[node + 1]; }
   // All ids by text: those of a subtree are [first_id(node), first_id(end(node))).
   std::span<const std::int32_t> ids() const { return ids_; }
   std::uint32_t longest() const { return longest_; } // bytes
-  std::size_t bytes() const { return nodes_.size() * sizeof(step) + ids_.size() * 4; }
+  std::size_t bytes() const { return size() * (sizeof(char) + 2 + 4 + 4) + ids_.size() * 4; }
 
 private:
-  struct step { // together: a walk reads all of it, and jumps
-    std::uint32_t end = 0, first_id = 0;
-    std::uint16_t depth = 0;
-    unsigned char byte = 0;
-  };
-  std::vector<step> nodes_{1}; // one more: the end of the ids
+  std::vector<unsigned char> byte_;
+  std::vector<std::uint16_t> depth_;
+  std::vector<std::uint32_t> end_, first_id_; // first_id_ has one more
   std::vector<std::int32_t> ids_;
   std::uint32_t longest_ = 0;
 };

@@ -646,16 +646,17 @@ bool scheduler_core::needs_masks(const demand& d, std::int32_t rows) const {
 void scheduler_core::make_first_masks() {
   masks_.clear();
   candidates_.clear();
+  std::int32_t left = places();
   const auto look_at = [&](sequence& s) {
     if (s.constrained() && s.window == nullptr) {
       candidates_.push_back(&s);
       masks_.want(*s.matcher, {});
     }
+    left -= s.waits_for_masks() ? 0 : 1; // those that wait keep nobody else from a place
   };
-  std::int32_t left = places();
-  for (auto at = forks_.begin(); at != forks_.end() && left > 0; ++at, --left)
+  for (auto at = forks_.begin(); at != forks_.end() && left > 0; ++at)
     look_at(**at);
-  for (auto at = waiting_.begin(); at != waiting_.end() && left > 0; ++at, --left)
+  for (auto at = waiting_.begin(); at != waiting_.end() && left > 0; ++at)
     look_at(**at);
   masks_.make();
   for (std::size_t i = 0; i < candidates_.size(); ++i)

@@ -190,14 +190,17 @@ private:
       });
     for (const auto& c : out.copies) {
       const expert_slot& old = rank(c.rank).slots.at(c.order.layer, c.order.slot);
-      if (serves(old) && old.expert != c.order.expert && old.mig < c.order.mig &&
+      const bool held = old.state == slot_state::active || old.state == slot_state::vacating; // not what nobody named yet
+      if (held && old.expert != c.order.expert && old.mig < c.order.mig &&
           gone_.insert({c.order.layer, c.order.slot, old.mig}).second)
         may_go(c.order.layer, old.expert);
       send([=, this] { copy(c.rank, c.order, term); });
     }
     for (const auto& s : out.settles) {
       for (std::size_t i = 0; i < rank(s.rank).slots.table().size(); ++i)
-        if (const expert_slot& old = rank(s.rank).slots.table()[i]; old.state == slot_state::vacating)
+        if (const expert_slot& old = rank(s.rank).slots.table()[i];
+            old.state == slot_state::vacating &&
+            gone_.insert({static_cast<int>(i) / each_, s.rank * each_ + static_cast<int>(i) % each_, old.mig}).second)
           may_go(static_cast<int>(i) / each_, old.expert);
       send([=, this] {
         if (hears(s.rank, term) && rank(s.rank).slots.settle(s.order) == expert_slots::answer::done)
@@ -360,7 +363,7 @@ private:
   std::int64_t now_ = 1000;
   std::optional<expert_placement> last_wanted_;
   std::set<std::tuple<std::int32_t, std::int32_t, std::uint64_t>>
-      gone_; // layer, slot, what wrote it: to be overwritten
+      gone_; // layer, slot, what wrote it: given up by an order
   std::string broken_;
   int begun_ = 0, deaths_ = 0, takeovers_ = 0;
 };

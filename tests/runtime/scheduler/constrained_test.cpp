@@ -128,6 +128,32 @@ BOOST_AUTO_TEST_CASE(who_is_left_out_of_a_step_can_be_told_again) {
   }
 }
 
+// Nor does it keep others from the only place.
+BOOST_AUTO_TEST_CASE(who_waits_for_masks_is_passed_over) {
+  auto l = small_limits();
+  l.mask_work = 2000;
+  l.max_num_seqs = 1;
+  const auto helpers = std::make_shared<hand_masks>();
+  core_world w(l, 0, {}, helpers);
+  BOOST_REQUIRE(w.submit(constrained(1, 10, 60, much_work())));
+  BOOST_REQUIRE(w.submit(constrained(2, 10, 60, much_work())));
+  BOOST_REQUIRE(w.submit(constrained(3, 10, 60, little_work())));
+  BOOST_REQUIRE(w.submit(core_request(4, made_prompt(30), 20, 9)));
+  w.run();
+  BOOST_TEST(w.core.live() == 2u);
+  BOOST_TEST(int(w.results[3].end) == int(finish_reason::stop));
+  BOOST_TEST(w.results[4].tokens.size() == 20u);
+  for (int n = 0; w.core.live() > 0 && n < 500; ++n) {
+    helpers->work_on();
+    w.core.masks_made();
+    w.run();
+  }
+  BOOST_TEST(w.healthy(), w.trouble);
+  for (const std::uint64_t id : {1u, 2u})
+    BOOST_TEST(w.results[id].tokens == alone(constrained(id, 10, 60, much_work()), w),
+               boost::test_tools::per_element());
+}
+
 // A sequence that ends while its masks are being made takes nobody with it, and they are given up.
 BOOST_AUTO_TEST_CASE(masks_of_a_sequence_that_has_ended_are_given_up) {
   auto l = small_limits();
