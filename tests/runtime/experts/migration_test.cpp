@@ -190,7 +190,8 @@ private:
       });
     for (const auto& c : out.copies) {
       const expert_slot& old = rank(c.rank).slots.at(c.order.layer, c.order.slot);
-      const bool held = old.state == slot_state::active || old.state == slot_state::vacating; // not what nobody named yet
+      const bool held =
+          old.state == slot_state::active || old.state == slot_state::vacating; // not what nobody named yet
       if (held && old.expert != c.order.expert && old.mig < c.order.mig &&
           gone_.insert({c.order.layer, c.order.slot, old.mig}).second)
         may_go(c.order.layer, old.expert);
