@@ -26,8 +26,10 @@ void announce(self_ptr self) {
 void set_state(self_ptr self, membership_state::entry& e, member_state to) {
   if (std::exchange(e.known.state, to) == to)
     return;
+  if (to == member_state::left) // it ends at this moment: CAF 0.17 does not get over messages to a system that ends
+    e.process = member_actor();
   announce(self);
-  if (to == member_state::dead || to == member_state::left)
+  if (to == member_state::dead)
     e.process = member_actor();
 }
 
