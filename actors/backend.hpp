@@ -14,6 +14,7 @@ namespace troupe {
 struct engine_front {
   gateway_actor gateway;
   std::shared_ptr<live_requests> live = std::make_shared<live_requests>(); // of that gateway
+  std::uint64_t origin = 0; // of its requests, unique among the gateways of a cluster
   std::shared_ptr<const tokenizer> vocabulary;
   std::shared_ptr<const model_config> config;
   scheduler_limits limits; // of each engine

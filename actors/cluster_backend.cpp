@@ -1,14 +1,12 @@
 #include "actors/backend.hpp"
 #include "actors/cluster_system.hpp"
 #include "actors/engine_directory.hpp"
+#include "actors/engine_snapshot_of.hpp"
 #include "actors/member.hpp"
-#include "cluster/build_id.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/shutdown.hpp"
-#include "runtime/metrics/metrics_text.hpp"
 #include "runtime/model/checkpoint.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
-#include <random>
 #include <thread>
 
 namespace troupe {
@@ -20,6 +18,7 @@ using namespace std::chrono_literals;
 class cluster_backend final : public backend {
 public:
   explicit cluster_backend(const cluster_access& c) : access_(c), config_(c.identity, 2) {
+    front_.origin = mint_incarnation();
     const auto source = std::make_shared<const checkpoint>(c.model);
     front_.config = std::shared_ptr<const model_config>(source, &source->config());
     front_.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(c.model + "/tokenizer.json"));
@@ -28,16 +27,11 @@ public:
     g.vocabulary = front_.vocabulary;
     g.eos_ids = {front_.config->eos_token_id};
     g.seed = c.seed;
-    g.random_bits = [] {
-      std::random_device random;
-      return static_cast<std::uint64_t>(random()) << 32 | random();
-    };
+    g.random_bits = random_bits_of_system;
     front_.gateway = system_.spawn(gateway, g);
     directory_ = system_.spawn<caf::detached>(engine_directory, front_.gateway);
-    member_setup m;
-    m.who = {member_role::gateway,    c.name, {}, 0, mint_incarnation(), c.host, 0, protocol_version, build_id(),
-             c.identity.configuration};
-    m.coordinators = c.identity.coordinators;
+    member_setup m = member_setup_of({.cluster = c.identity, .name = c.name, .node = {}, .incarnation = front_.origin},
+                                     member_role::gateway, 0, {c.host, 0});
     m.on_view = [to = directory_](const view& v) { tell_from_outside(to, v); };
     m.on_expelled = [this](const std::string& why) {
       const std::lock_guard lock(mutex_);
@@ -60,18 +54,15 @@ private:
     return expelled_;
   }
 
-  directory_report engines(caf::scoped_actor& self) const {
-    directory_report r;
-    ask(self.ptr(), directory_, 5000ms, directory_query{})
-        .receive([&](const directory_report& got) { r = got; }, [](const caf::error&) {});
-    return r;
+  directory_report known(caf::scoped_actor& self) const {
+    return report_of<directory_report>(self, directory_, directory_query{});
   }
 
   // Empty, or why there are none.
   std::string wait_for_engines() {
     caf::scoped_actor self{system_};
     const auto last = std::chrono::steady_clock::now() + std::chrono::milliseconds(access_.ready_ms);
-    for (auto r = engines(self);; r = engines(self)) {
+    for (auto r = known(self);; r = known(self)) {
       if (!r.engines.empty()) {
         front_.limits = r.engines.front().limits;
         front_.numerics_id = r.engines.front().numerics_id;
@@ -108,31 +99,12 @@ private:
 
 std::string cluster_backend::metrics() const {
   caf::scoped_actor self{system_};
-  gateway_report front;
-  ask(self.ptr(), front_.gateway, 5000ms, gateway_query{})
-      .receive([&](const gateway_report& r) { front = r; }, [](const caf::error&) {});
+  const auto front = report_of<gateway_report>(self, front_.gateway, gateway_query{});
   std::vector<engine_snapshot> all;
-  for (const engine_info& i : engines(self).engines) {
-    engine_snapshot& e = all.emplace_back();
+  for (const engine_info& i : known(self).engines) {
+    engine_snapshot& e = all.emplace_back(snapshot_of(self, i.scheduler, i.kv));
     if (i.rank < front.metrics.size())
       e.requests = front.metrics[i.rank];
-    ask(self.ptr(), i.scheduler, 5000ms, scheduler_query{})
-        .receive(
-            [&](const scheduler_report& s) {
-              e.steps = s.metrics;
-              e.running = s.running;
-              e.waiting = s.waiting;
-              e.preemptions = s.preemptions;
-            },
-            [](const caf::error&) {});
-    ask(self.ptr(), i.kv, 5000ms, kv_query{})
-        .receive(
-            [&](const kv_report& kv) {
-              e.kv = kv.statistics;
-              e.kv_blocks = std::max(kv.blocks - 1, 0);
-              e.state_slots = std::max(kv.slots - 1, 0);
-            },
-            [](const caf::error&) {});
   }
   return metrics_text(access_.identity.name, all, {});
 }

@@ -1,6 +1,7 @@
 #include "actors/gateway.hpp"
 #include "runtime/kv/chain_hash.hpp"
 #include "runtime/request/seeds.hpp"
+#include <random>
 
 namespace troupe {
 
@@ -138,6 +139,8 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
+  if (at->second.rank == no_engine)
+    std::erase(st.homeless, d.req.number);
   book_off(st, at->second);
   for (const branch_record& b : d.branches)
     if (b.rank < st.engines.size())
@@ -261,9 +264,16 @@ std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t>
   return random_bits() >> 11;
 }
 
+std::uint64_t random_bits_of_system() {
+  std::random_device source;
+  return static_cast<std::uint64_t>(source()) << 32 | source();
+}
+
 gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) {
   auto& st = state_of(self);
   st.setup = setup;
+  if (setup.replays) // its engines serve other gateways too: theirs start elsewhere
+    st.next_sequence = setup.random_bits();
   for (const scheduler_actor& s : setup.schedulers) {
     st.engines.push_back({.scheduler = s, .lost = {}});
     st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1});

@@ -87,6 +87,8 @@ gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_sta
 std::uint64_t resolve_seed(const request_record& r, std::optional<std::uint64_t> run_seed,
                            const std::function<std::uint64_t()>& random_bits);
 
+std::uint64_t random_bits_of_system();
+
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)

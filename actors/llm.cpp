@@ -126,7 +126,7 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   if (auto good = check(*prompt, request, params); !good)
     return good.failure();
   auto r = std::make_shared<request_record>();
-  r->req = {0, ++next_request};
+  r->req = {front.origin, ++next_request};
   r->id = request.id;
   r->prompt = std::move(*prompt);
   r->params = params;

@@ -1,7 +1,7 @@
 #include "actors/backend.hpp"
+#include "actors/engine_snapshot_of.hpp"
 #include "actors/model_process.hpp"
 #include "cluster/shutdown.hpp"
-#include "runtime/metrics/metrics_text.hpp"
 #include <filesystem>
 
 namespace troupe {
@@ -19,14 +19,6 @@ struct local_config : caf::actor_system_config {
 std::string name_of(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder + "/").lexically_normal();
   return path.parent_path().filename().string();
-}
-
-// The answer to a query, or a fresh report if none comes.
-template <class Report, class Handle, class Query>
-Report report_of(caf::scoped_actor& self, const Handle& from, const Query& query) {
-  Report report{};
-  ask(self.ptr(), from, 5000ms, query).receive([&](const Report& r) { report = r; }, [](const caf::error&) {});
-  return report;
 }
 
 // Of the engine's own part: its place among the engines that share its verifier.
@@ -116,18 +108,10 @@ std::string local_backend::metrics() const {
   std::vector<engine_snapshot> engines(parts.engines.size());
   for (std::size_t i = 0; i < engines.size(); ++i) {
     engine_snapshot& e = engines[i];
+    e = snapshot_of(self, parts.engines[i].scheduler, parts.engines[i].kv);
     if (i < front.metrics.size())
       e.requests = front.metrics[i];
-    const auto s = report_of<scheduler_report>(self, parts.engines[i].scheduler, scheduler_query{});
-    e.steps = s.metrics;
-    const auto kv = report_of<kv_report>(self, parts.engines[i].kv, kv_query{});
-    e.kv = kv.statistics;
     e.verifier = snapshot_of(report_of<spec_report>(self, parts.engines[i].verifier, spec_query{}), parts.engines, i);
-    e.running = s.running;
-    e.waiting = s.waiting;
-    e.preemptions = s.preemptions;
-    e.kv_blocks = std::max(kv.blocks - 1, 0);
-    e.state_slots = std::max(kv.slots - 1, 0);
   }
   const auto grammars =
       parts.grammars ? report_of<grammar_report>(self, parts.grammars, grammar_query{}) : grammar_report{};

@@ -1,4 +1,5 @@
 #include "actors/member.hpp"
+#include "cluster/build_id.hpp"
 
 namespace troupe {
 
@@ -29,15 +30,19 @@ void take_view(self_ptr self, const view& v) {
 
 void find_coordinator(self_ptr self) {
   auto& st = state_of(self);
+  if (st.joining)
+    return;
   const endpoint& at = st.setup.coordinators[st.next++ % st.setup.coordinators.size()];
   const auto found = connect<membership_actor>(self->system(), at, st.setup.control_limit / 4);
   if (!found)
     return;
   const membership_actor to = *found;
+  st.joining = true;
   ask(self, to, st.setup.control_limit, join{st.setup.who})
       .then(
           [=](const view& v) {
             auto& s = state_of(self);
+            s.joining = false;
             s.coordinator = to;
             watch(self, s.watched, to, [=](const caf::error&) {
               state_of(self).coordinator = membership_actor();
@@ -46,6 +51,7 @@ void find_coordinator(self_ptr self) {
             take_view(self, v);
           },
           [=](const caf::error& why) {
+            state_of(self).joining = false;
             if (why == caf::sec::invalid_argument)
               expel(self, text(self->system(), why));
           });
@@ -81,6 +87,16 @@ void beat(self_ptr self) {
 }
 
 } // namespace
+
+member_setup member_setup_of(const process_identity& p, member_role role, std::uint32_t rank, const endpoint& at) {
+  member_setup m;
+  m.who = {role,    p.name,  p.node,           rank,       p.incarnation,
+           at.host, at.port, protocol_version, build_id(), p.cluster.configuration};
+  m.coordinators = p.cluster.coordinators;
+  m.beat = p.beat;
+  m.orphan_limit = p.orphan_limit;
+  return m;
+}
 
 member_actor::behavior_type cluster_member(self_ptr self, const member_setup& setup) {
   state_of(self).setup = setup;

@@ -2,11 +2,22 @@
 // While no coordinator can be reached the process goes on with what it has and keeps asking. Detached: connecting
 // blocks.
 #pragma once
+#include "cluster/cluster_identity.hpp"
 #include "cluster/connect.hpp"
 #include "cluster/control_messages.hpp"
 #include <functional>
 
 namespace troupe {
+
+// A process of a cluster, as itself and its configuration know it.
+struct process_identity {
+  cluster_identity cluster;
+  std::string name, node; // "decode.3", "n0"; node is empty for a process that belongs to none
+  std::uint64_t incarnation = 0;
+  // Between two words to the coordinator; without a coordinator for orphan_limit, the process has no more part in
+  // anything.
+  std::chrono::milliseconds beat{200}, orphan_limit{60000};
+};
 
 struct member_setup {
   member who;
@@ -16,10 +27,10 @@ struct member_setup {
   std::function<void(const std::string& why)> on_expelled;
   std::function<void()> on_stop; // the cluster is being stopped: this process is to end
   scheduler_actor scheduler;     // of a worker: its progress is part of what the process says
-  std::chrono::milliseconds beat{200}, control_limit{2000};
-  // Without a coordinator for so long, the process has no more part in anything.
-  std::chrono::milliseconds orphan_limit{60000};
+  std::chrono::milliseconds beat{200}, orphan_limit{60000}, control_limit{2000};
 };
+// Of a process that others reach at `at`, port 0 if nobody does; the callbacks are left to the caller.
+member_setup member_setup_of(const process_identity& p, member_role role, std::uint32_t rank, const endpoint& at);
 
 struct cluster_member_state { // of the actor
   cluster_member_state() = default;
@@ -29,7 +40,8 @@ struct cluster_member_state { // of the actor
   std::size_t next = 0;         // coordinator to try
   view last;
   hb progress;
-  bool asked = false; // for the progress
+  bool joining = false; // a coordinator was asked to take this process
+  bool asked = false;   // for the progress
   std::chrono::steady_clock::time_point alone_since{};
   watch_list watched;
 };

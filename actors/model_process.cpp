@@ -6,7 +6,6 @@
 #include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
 #include <algorithm>
-#include <random>
 #include <sched.h>
 #include <thread>
 
@@ -364,10 +363,7 @@ model_process make_model_process(const engine_options& options) {
   setup->front.vocabulary = p.vocabulary;
   setup->front.eos_ids = {c.eos_token_id};
   setup->front.seed = options.seed;
-  setup->front.random_bits = [] {
-    std::random_device source;
-    return static_cast<std::uint64_t>(source()) << 32 | source();
-  };
+  setup->front.random_bits = random_bits_of_system;
   p.setup = setup;
   p.numerics_id = devices.front()->numerics_id();
   p.description = described(options, c, s, *devices.front());

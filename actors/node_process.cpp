@@ -5,16 +5,11 @@ namespace troupe {
 
 using namespace std::chrono_literals;
 
-node_process::node_process(node_setup s) : config_(s.cluster, 2), stop_limit_(s.agent.stop_limit) {
+node_process::node_process(node_setup s) : config_(s.process.cluster, 2), stop_limit_(s.agent.stop_limit) {
   s.agent.done = done_;
   agent_ = system_.spawn(node_agent, s.agent);
-  member_setup m;
-  m.who = {member_role::node_agent, s.name, s.node, 0, s.incarnation, s.host, 0, protocol_version, build_id(),
-           s.cluster.configuration};
-  m.coordinators = s.cluster.coordinators;
+  member_setup m = member_setup_of(s.process, member_role::node_agent, 0, {s.host, 0});
   m.on_stop = [this] { told_to_stop_ = true; };
-  m.beat = s.beat;
-  m.orphan_limit = s.orphan_limit;
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

@@ -8,12 +8,9 @@
 namespace troupe {
 
 struct node_setup {
-  cluster_identity cluster;
-  std::string name, node; // "node.n0", "n0"
+  process_identity process;
   std::string host = "127.0.0.1";
-  std::uint64_t incarnation = 0;
   node_agent_setup agent;
-  std::chrono::milliseconds beat{200}, orphan_limit{60000};
 };
 
 class node_process {

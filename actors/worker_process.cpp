@@ -1,5 +1,4 @@
 #include "actors/worker_process.hpp"
-#include "cluster/build_id.hpp"
 
 namespace troupe {
 
@@ -19,7 +18,7 @@ model_process without_gateway(const engine_options& options, std::uint32_t rank)
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
-    : process_(without_gateway(s.engine, s.rank)), config_(s.cluster, pool_threads) {
+    : process_(without_gateway(s.engine, s.rank)), config_(s.process.cluster, pool_threads) {
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
@@ -30,23 +29,18 @@ worker_process::worker_process(const worker_setup& s)
   if (parts.engines.empty() || !port) {
     parts = {};
     end(10s);
-    throw config_error("", "data.port", std::to_string(s.at.port),
-                       port ? "the engine of " + s.name + " did not start" : port.failure().message,
+    throw config_error("", "control.port", std::to_string(s.at.port),
+                       port ? "the engine of " + s.process.name + " did not start" : port.failure().message,
                        "give another port, or stop what listens there");
   }
   port_ = *port;
-  member_setup m;
-  m.who = {member_role::worker, s.name, s.node,           s.rank,     s.incarnation,
-           s.at.host,           port_,  protocol_version, build_id(), s.cluster.configuration};
-  m.coordinators = s.cluster.coordinators;
+  member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
   m.scheduler = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) {
     const std::lock_guard lock(mutex_);
     expelled_ = why;
   };
   m.on_stop = [this] { told_to_stop_ = true; };
-  m.beat = s.beat;
-  m.orphan_limit = s.orphan_limit;
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

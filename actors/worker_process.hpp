@@ -11,13 +11,10 @@
 namespace troupe {
 
 struct worker_setup {
-  cluster_identity cluster;
-  std::string name, node; // "decode.3"
-  std::uint32_t rank = 0; // in the cluster
-  std::uint64_t incarnation = 0;
+  process_identity process;
+  std::uint32_t rank = 0;      // in the cluster
   endpoint at{"127.0.0.1", 0}; // port 0: any
   engine_options engine;       // engines = 1
-  std::chrono::milliseconds beat{200}, orphan_limit{60000};
 };
 
 class worker_process {

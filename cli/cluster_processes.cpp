@@ -9,6 +9,7 @@
 #include "cli/verbs.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/name_pattern.hpp"
+#include <optional>
 #include <spdlog/spdlog.h>
 
 namespace troupe {
@@ -34,6 +35,17 @@ std::uint64_t incarnation_of(const cluster_process_options& o) {
   return o.incarnation != 0 ? o.incarnation : mint_incarnation();
 }
 
+process_identity process_of(const cluster_process_options& o, const loaded_cluster& c, const std::string& name,
+                            std::size_t node) {
+  const cluster_configuration& k = c.configuration;
+  return {identity_of(k, c.layout, *c.state),
+          name,
+          k.node[node].name,
+          incarnation_of(o),
+          milliseconds(k.timeouts.hb_ms),
+          std::chrono::seconds(k.cluster.orphan_exit_s)};
+}
+
 template <class Place, class Name>
 const Place& place_named(const std::vector<Place>& places, const std::string& wanted, const char* flag,
                          const Name& name_of) {
@@ -54,19 +66,16 @@ int run_coordinator(const cluster_process_options& o) {
   const process_place& place =
       place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index", name_of_coordinator);
   coordinator_setup s;
-  s.cluster = {c.configuration.cluster.name,
-               configuration_hash(c.configuration),
-               {},
-               milliseconds(c.configuration.control.heartbeat_ms),
-               milliseconds(c.configuration.control.connection_timeout_ms)};
+  s.cluster = identity_of(c.configuration);
   s.toml = to_toml(c.configuration);
   s.at = {address_of(c.configuration.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.suspect = milliseconds(c.configuration.timeouts.suspect_ms);
   s.dead = milliseconds(c.configuration.timeouts.dead_ms);
   s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
+  std::optional<own_record> record;
   coordinator_process p(s);
-  const own_record record(c.state, name_of_coordinator(place), incarnation_of(o), {s.at.host, p.port()},
-                          s.cluster.configuration);
+  record.emplace(c.state, name_of_coordinator(place), incarnation_of(o), endpoint{s.at.host, p.port()},
+                 s.cluster.configuration);
   spdlog::info("event=coordinator_up cluster={} at={}:{}", s.cluster.name, s.at.host, p.port());
   serve(signals, [&] { return p.shut_down(); });
   signals.release();
@@ -80,13 +89,8 @@ int run_node(const cluster_process_options& o) {
   const process_place& place =
       place_named(c.layout.node_agents, o.name, "--name", [&](const process_place& p) { return k.node[p.node].name; });
   node_setup s;
-  s.cluster = identity_of(k, c.layout, *c.state);
-  s.name = name_of_node_agent(k, place);
-  s.node = k.node[place.node].name;
+  s.process = process_of(o, c, name_of_node_agent(k, place), place.node);
   s.host = address_of(k.control.bind);
-  s.incarnation = incarnation_of(o);
-  s.beat = milliseconds(k.timeouts.hb_ms);
-  s.orphan_limit = std::chrono::seconds(k.cluster.orphan_exit_s);
   for (const rank_place& r : c.layout.ranks)
     if (r.node == place.node)
       s.agent.workers.push_back(
@@ -99,7 +103,7 @@ int run_node(const cluster_process_options& o) {
                       milliseconds(k.cluster.restart_backoff_ms), milliseconds(k.cluster.restart_backoff_max_ms)};
   s.agent.workers_die_too = !k.cluster.adopt;
   s.agent.stop_limit = milliseconds(k.timeouts.stop_ms);
-  const own_record record(c.state, s.name, s.incarnation, {s.host, 0}, s.cluster.configuration);
+  const own_record record(c.state, s.process.name, s.process.incarnation, {s.host, 0}, s.process.cluster.configuration);
   node_process p(std::move(s));
   serve(signals, [&] { return p.told_to_stop(); });
   signals.release();
@@ -113,24 +117,21 @@ int run_worker(const cluster_process_options& o) {
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
   worker_setup s;
-  s.cluster = identity_of(k, c.layout, *c.state);
-  s.name = name_of_rank(k, place);
-  s.node = k.node[place.node].name;
+  s.process = process_of(o, c, name_of_rank(k, place), place.node);
   s.rank = place.rank.value;
-  s.incarnation = incarnation_of(o);
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
   s.engine.cp = 1; // a rank is a whole engine: none of its work is shared with other processes yet
-  s.beat = milliseconds(k.timeouts.hb_ms);
-  s.orphan_limit = std::chrono::seconds(k.cluster.orphan_exit_s);
+  std::optional<own_record> record;
   worker_process p(s);
-  const own_record record(c.state, s.name, s.incarnation, {s.at.host, p.port()}, s.cluster.configuration);
-  spdlog::info("event=worker_up worker={} rank={} incarnation={} at={}:{}", s.name, s.rank, s.incarnation, s.at.host,
-               p.port());
+  record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},
+                 s.process.cluster.configuration);
+  spdlog::info("event=worker_up worker={} rank={} incarnation={} at={}:{}", s.process.name, s.rank,
+               s.process.incarnation, s.at.host, p.port());
   serve(signals, [&] { return p.told_to_stop() || p.expelled(); });
   signals.release();
   if (const auto why = p.expelled()) {
-    spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.name, *why);
+    spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.process.name, *why);
     return exit_internal;
   }
   return exit_ok;

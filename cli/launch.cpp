@@ -50,14 +50,6 @@ void check_alive(std::vector<started_process>& all) {
       throw config_error("", "launch", s.name, s.process.exit_text() + ": " + last_lines(s.log), "see " + s.log);
 }
 
-// True once every rank is active.
-bool ready(const cluster_status& s, std::size_t ranks) {
-  const auto active = std::ranges::count_if(s.members, [](const member_report& m) {
-    return m.known.who.role == member_role::worker && m.known.state == member_state::active;
-  });
-  return static_cast<std::size_t>(active) >= ranks;
-}
-
 std::size_t active_workers(const cluster_status& s) {
   return static_cast<std::size_t>(std::ranges::count_if(s.members, [](const member_report& m) {
     return m.known.who.role == member_role::worker && m.known.state == member_state::active;
@@ -145,7 +137,7 @@ int run_launch(const launch_options& o) {
     const auto s = client.status();
     active = s ? active_workers(*s) : 0;
     progress.show(static_cast<std::int64_t>(active), static_cast<std::int64_t>(c.layout.ranks.size()), "workers,");
-    return s && ready(*s, c.layout.ranks.size());
+    return active >= c.layout.ranks.size();
   });
   progress.clear();
   if (!all_active)

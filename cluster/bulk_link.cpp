@@ -232,7 +232,7 @@ void set_up(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::sndhwm, high_water_mark);
   socket.set(zmq::sockopt::rcvhwm, high_water_mark);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(frame_payload_bytes_max + frame_meta_bytes_max));
-  // A server that refuses a key for now just falls silent; so long until the client tries again.
+  // A server falls silent towards a key that the view does not hold yet; after so long the client asks again.
   socket.set(zmq::sockopt::handshake_ivl, 2000);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 5);

@@ -17,6 +17,8 @@ struct cluster_identity {
   std::chrono::milliseconds heartbeat{500}, connection_timeout{2000};
 };
 
+// Without coordinators, as they themselves have it.
+cluster_identity identity_of(const cluster_configuration& c);
 // Coordinators whose port is "any" are found by their records: those that run on this host.
 cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state);
 

@@ -5,6 +5,7 @@
 #include "cluster/security_mode.hpp"
 #include "runtime/base/engine_options.hpp"
 #include "runtime/experts/redundancy.hpp"
+#include "runtime/experts/spread.hpp"
 #include <array>
 #include <cstdint>
 #include <map>
@@ -20,7 +21,6 @@ enum class launcher_kind : std::uint8_t { local, ssh, slurm, k8s, manual };
 enum class cluster_profile : std::uint8_t { development, production };
 enum class host_carrier : std::uint8_t { shm, tcp };  // bulk bytes between processes of a host
 enum class gpu_carrier : std::uint8_t { nccl, host }; // bulk bytes between GPUs
-enum class expert_spread : std::uint8_t { none, rank, node };
 enum class expert_backup : std::uint8_t { none, peer_host };
 enum class ledger_mode : std::uint8_t { memory, disk };
 enum class group_engine : std::uint8_t {
@@ -41,7 +41,7 @@ template <> struct choice_texts<security_mode> {
 };
 template <> struct choice_texts<host_carrier> { static constexpr std::array<std::string_view, 2> of{"shm", "tcp"}; };
 template <> struct choice_texts<gpu_carrier> { static constexpr std::array<std::string_view, 2> of{"nccl", "host"}; };
-template <> struct choice_texts<expert_spread> {
+template <> struct choice_texts<replica_spread> {
   static constexpr std::array<std::string_view, 3> of{"none", "rank", "node"};
 };
 template <> struct choice_texts<expert_backup> {
@@ -115,7 +115,7 @@ struct eplb_section {
   double min_gain = 0.03;                    // of the predicted balancedness, below which nothing moves
   int max_moves = 0;                         // of one plan; 0 = as many as it has
   int min_replicas = 1;                      // of an expert, for policy fault_aware
-  expert_spread spread = expert_spread::rank;
+  replica_spread spread = replica_spread::rank;
   expert_backup backup = expert_backup::none;
   int publish_interval_ms = 50;        // between two placement versions
   int copies_per_rank = 2;             // at once

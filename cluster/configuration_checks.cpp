@@ -272,7 +272,7 @@ private:
       if (moves && e.min_extra == 0)
         return fault("eplb.min_extra", 0, "without a redundant expert no expert can move",
                      "give 1 or more, or eplb.policy = \"static\"");
-      if (e.spread == expert_spread::node && g.node.size() == 1)
+      if (e.spread == replica_spread::node && g.node.size() == 1)
         note(fmt::format("group {} lies on one node: eplb.spread node keeps copies on different ranks there", g.name));
     }
     if (e.backup == expert_backup::peer_host && !c_.node.empty() && !several_hosts())

@@ -91,7 +91,7 @@ TROUPE_FIELDS(req_t, origin, number)
 struct job {
   req_t req;
   std::uint32_t branch = 0, attempt = 1;
-  std::uint64_t sequence = 0;        // unique among the live branches of the gateway
+  std::uint64_t sequence = 0;        // unique among the live branches of the engine
   std::string request_id;            // for messages to people
   std::vector<std::int32_t> tokens;  // of the prompt
   std::vector<std::int32_t> emitted; // output that its reader already has: computed again, not sent again

@@ -9,37 +9,18 @@ Times include the call from Python, about a microsecond.
 
 import json
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
-
-def quantiles(values: list[float]) -> dict | None:
-    if not values:
-        return None
-    values = sorted(values)
-    at = lambda q: values[int(q * (len(values) - 1))]  # noqa: E731
-    return {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p99_9": at(0.999), "max": values[-1]}
-
-
-def microseconds() -> float:
-    return time.thread_time_ns() / 1000
-
-
-def rows(folder: Path):
-    for file in sorted(folder.glob("*.jsonl")):
-        for line in file.open(encoding="utf-8"):
-            row = json.loads(line)
-            if row.get("kind") in ("json_schema", "regex"):
-                yield row
+from grammar_peers import microseconds, quantiles, rows
 
 
 def main() -> None:
     tokenizer = LLTokenizer(sys.argv[1])
     measured: dict[str, dict] = {}
-    for row in rows(Path(sys.argv[2])):
+    for row in rows(Path(sys.argv[2]), ("json_schema", "regex")):
         m = measured.setdefault(
             row["kind"],
             {"constraints": 0, "refused": 0, "unsound_rows": 0, "over_strict_rows": 0, "compile": [], "new": [], "used": []},

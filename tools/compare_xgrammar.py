@@ -14,13 +14,14 @@ import json
 import os
 import resource
 import sys
-import time
 import types
 from importlib.metadata import distribution, version
 from pathlib import Path
 
 import numpy
 from tokenizers import Tokenizer
+
+from grammar_peers import microseconds, quantiles, rows
 
 package = types.ModuleType("xgrammar")
 package.__path__ = [str(distribution("xgrammar").locate_file("xgrammar"))]
@@ -30,26 +31,6 @@ from xgrammar.base import _core  # noqa: E402
 
 BYTE_LEVEL = 2  # kind of vocabulary
 END_TOKEN = 1
-
-
-def quantiles(values: list[float]) -> dict | None:
-    if not values:
-        return None
-    values = sorted(values)
-    at = lambda q: values[int(q * (len(values) - 1))]  # noqa: E731
-    return {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p99_9": at(0.999), "max": values[-1]}
-
-
-def microseconds() -> float:
-    return time.thread_time_ns() / 1000
-
-
-def rows(folder: Path):
-    for file in sorted(folder.glob("*.jsonl")):
-        for line in file.open(encoding="utf-8"):
-            row = json.loads(line)
-            if row.get("kind") in ("json_schema", "regex", "ebnf"):
-                yield row
 
 
 def vocabulary_of(path: str):
@@ -132,7 +113,7 @@ def main() -> None:
     vocabulary, tokenizer = vocabulary_of(sys.argv[1]), Tokenizer.from_file(sys.argv[1])
     seconds = int(sys.argv[3]) if len(sys.argv) > 3 else 20
     measured: dict[str, dict] = {}
-    for row in rows(Path(sys.argv[2])):
+    for row in rows(Path(sys.argv[2]), ("json_schema", "regex", "ebnf")):
         m = measured.setdefault(
             row["kind"],
             {"constraints": 0, "refused": 0, "timed_out": 0, "unsound": 0, "over_strict": 0, "compile": [], "kb": [], "new": [], "used": []},

@@ -24,11 +24,11 @@ std::vector<T> widened(const std::vector<T>& table, std::int32_t layers, std::si
 
 } // namespace
 
-migration::migration(const migration_settings& settings, expert_group group)
+migration::migration(const migration_settings& settings, expert_ranks group)
     : settings_(settings), group_(std::move(group)), ranks_(group_.live.size()),
       copies_at_once_(settings.copies_per_rank * group_.ranks()) {}
 
-migration::migration(const migration_settings& settings, expert_group group, shared_placement current)
+migration::migration(const migration_settings& settings, expert_ranks group, shared_placement current)
     : migration(settings, std::move(group)) {
   newest_ = std::move(current);
   wanted_ = *newest_;
@@ -38,7 +38,7 @@ migration::migration(const migration_settings& settings, expert_group group, sha
     r.acked = r.quiesced = r.settled = newest_->version;
 }
 
-migration migration::take_over(const migration_settings& settings, expert_group group, std::int64_t now,
+migration migration::take_over(const migration_settings& settings, expert_ranks group, std::int64_t now,
                                migration_orders& out) {
   migration m(settings, std::move(group));
   m.phase_ = phase::recovering;
@@ -187,7 +187,7 @@ void migration::extend_to_group() {
   newest_ = std::make_shared<expert_placement>(std::move(p));
 }
 
-void migration::grow(const expert_group& group, std::int64_t now, migration_orders& out) {
+void migration::grow(const expert_ranks& group, std::int64_t now, migration_orders& out) {
   TROUPE_CHECK(group.ranks() >= group_.ranks() && group.slots_per_rank == group_.slots_per_rank, "a group that grows");
   const auto before = ranks_.size();
   for (std::size_t r = before; r < group.live.size(); ++r) {

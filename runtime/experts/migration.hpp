@@ -7,7 +7,7 @@
 // versions gave up and nobody refilled is FREEd when the migration settles. Orders are repeated until they are
 // answered, ranks ignore what they have done, so messages may be lost, doubled and late.
 #pragma once
-#include "runtime/experts/expert_group.hpp"
+#include "runtime/experts/expert_ranks.hpp"
 #include "runtime/experts/expert_slots.hpp"
 #include "runtime/experts/move_planner.hpp"
 #include <deque>
@@ -54,17 +54,17 @@ struct migration_totals {
 class migration {
 public:
   // At start: every rank is filled by `current` and runs under it.
-  migration(const migration_settings& settings, expert_group group, shared_placement current);
+  migration(const migration_settings& settings, expert_ranks group, shared_placement current);
   // A new coordinator: nothing happens before every live rank has reported (or died). What was under way is dropped,
   // the newest version that a live rank has is published again under the next number.
-  static migration take_over(const migration_settings& settings, expert_group group, std::int64_t now,
+  static migration take_over(const migration_settings& settings, expert_ranks group, std::int64_t now,
                              migration_orders& out);
 
   // Goes for that placement, one of this group's shape. False: a migration runs, or the group is not complete.
   bool start(const expert_placement& wanted, std::int64_t now, migration_orders& out);
   // Ranks came (with empty slots) or come back under new numbers; none leaves here. They run no step before they have a
   // version that this object made.
-  void grow(const expert_group& group, std::int64_t now, migration_orders& out);
+  void grow(const expert_ranks& group, std::int64_t now, migration_orders& out);
   void died(std::int32_t rank, std::int64_t now, migration_orders& out);
 
   // Answers of ranks; what does not fit is ignored. A report outside a take-over says which slots are damaged.
@@ -84,7 +84,7 @@ public:
   bool in_force() const;                              // every live rank has it
   const shared_placement& newest() const { return newest_; }
   const expert_placement& wanted() const { return wanted_; }
-  const expert_group& group() const { return group_; }
+  const expert_ranks& group() const { return group_; }
   const migration_totals& totals() const { return totals_; }
 
 private:
@@ -111,7 +111,7 @@ private:
     std::uint64_t version = 0; // the first one without; 0 = the slot is empty or being written
   };
 
-  migration(const migration_settings& settings, expert_group group);
+  migration(const migration_settings& settings, expert_ranks group);
   std::size_t cell(std::int32_t layer, std::int32_t slot) const;
   bool live_cell(std::size_t cell) const;
   std::uint64_t floor() const;
@@ -136,7 +136,7 @@ private:
   void send_newest(std::int32_t rank, std::int64_t now, migration_orders& out);
 
   migration_settings settings_;
-  expert_group group_;
+  expert_ranks group_;
   phase phase_ = phase::idle;
   shared_placement newest_;
   expert_placement wanted_;

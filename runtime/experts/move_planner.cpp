@@ -16,7 +16,7 @@ std::size_t index(std::int32_t i) {
 class layer_planner {
 public:
   layer_planner(std::int32_t layer, std::span<const std::int32_t> now, std::span<const std::int32_t> wanted,
-                std::int32_t experts, const expert_group& group)
+                std::int32_t experts, const expert_ranks& group)
       : layer_(layer), now_(now.begin(), now.end()), wanted_(wanted), group_(group), copies_(index(experts)),
         parked_(now.size()) {
     for (const std::int32_t e : now_)
@@ -94,7 +94,7 @@ private:
   std::int32_t layer_;
   std::vector<std::int32_t> now_;
   std::span<const std::int32_t> wanted_;
-  const expert_group& group_;
+  const expert_ranks& group_;
   std::vector<std::int32_t> copies_;
   std::vector<bool> parked_; // holds another expert than it shall, for a while
 };
@@ -142,7 +142,7 @@ std::int32_t differing_slots(const expert_placement& current, const expert_place
 }
 
 result<std::vector<expert_move>> plan_moves(const expert_placement& current, const expert_placement& wanted,
-                                            const expert_group& group) {
+                                            const expert_ranks& group) {
   TROUPE_CHECK(current.expert_of.size() == wanted.expert_of.size() && current.slots() == group.slots(),
                "placements of one shape");
   std::vector<expert_move> moves;
@@ -155,7 +155,7 @@ result<std::vector<expert_move>> plan_moves(const expert_placement& current, con
   return moves;
 }
 
-std::int32_t source_slot(std::span<const std::int32_t> holders, std::int32_t to_rank, const expert_group& group,
+std::int32_t source_slot(std::span<const std::int32_t> holders, std::int32_t to_rank, const expert_ranks& group,
                          std::span<const std::int32_t> serving) {
   const auto cost = [&](std::int32_t slot) {
     const std::int32_t rank = group.rank_of(slot);

@@ -2,7 +2,7 @@
 // (cluster.md §3.6).
 #pragma once
 #include "runtime/base/result.hpp"
-#include "runtime/experts/expert_group.hpp"
+#include "runtime/experts/expert_ranks.hpp"
 #include "runtime/experts/placement.hpp"
 #include <span>
 #include <vector>
@@ -28,12 +28,12 @@ std::int32_t differing_slots(const expert_placement& current, const expert_place
 // another slot then. Experts without any slot now (lost) come first. Fails with "no_redundancy" if every copy is the
 // only one and no slot of a live rank is empty. Slots of ranks that do not live must be equal in both.
 result<std::vector<expert_move>> plan_moves(const expert_placement& current, const expert_placement& wanted,
-                                            const expert_group& group);
+                                            const expert_ranks& group);
 
 // Which of the slots that hold an expert a rank copies from, the same for everybody who asks: one of its own, else of
 // its node, else of another; among these of the rank with the fewest copies to serve, the lowest slot. -1 = no holder.
 // serving: [ranks]
-std::int32_t source_slot(std::span<const std::int32_t> holders, std::int32_t to_rank, const expert_group& group,
+std::int32_t source_slot(std::span<const std::int32_t> holders, std::int32_t to_rank, const expert_ranks& group,
                          std::span<const std::int32_t> serving);
 
 } // namespace troupe

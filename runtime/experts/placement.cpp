@@ -18,11 +18,6 @@ expert_placement initial_placement(std::int32_t layers, std::int32_t experts, st
   return p;
 }
 
-std::int32_t extra_slots(std::int32_t experts, std::int32_t ranks, std::int32_t min_extra) {
-  const std::int32_t rest = (experts + min_extra) % ranks;
-  return min_extra + (rest == 0 ? 0 : ranks - rest);
-}
-
 expert_placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks, std::int32_t extra) {
   TROUPE_CHECK(layers >= 0 && ranks >= 1 && extra >= 0 && (experts + extra) % ranks == 0, "expert ranks");
   expert_placement p;

@@ -19,10 +19,8 @@ struct expert_placement {
 // because of the rounding up are empty. 1 <= ranks <= experts.
 expert_placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks);
 
-// Redundant slots of a layer: at least min_extra, and as many more as make the slots divisible by the ranks (§1.5).
-std::int32_t extra_slots(std::int32_t experts, std::int32_t ranks, std::int32_t min_extra);
-
-// Version 1 with redundant slots: slot i holds expert i mod experts. experts + extra is a multiple of ranks.
+// Version 1 with redundant slots (redundancy.hpp): slot i holds expert i mod experts. experts + extra is a multiple of
+// ranks.
 expert_placement initial_placement(std::int32_t layers, std::int32_t experts, std::int32_t ranks, std::int32_t extra);
 
 // The experts [first, first + count) of a rank in the initial placement; count may be 0 for the last ranks.

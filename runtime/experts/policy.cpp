@@ -43,7 +43,7 @@ struct live_ranks {
   bool equal_nodes = true;
 };
 
-live_ranks live_ranks_of(const expert_group& group) {
+live_ranks live_ranks_of(const expert_ranks& group) {
   live_ranks out;
   std::vector<std::int32_t> on_node;
   for (std::int32_t r = 0; r < group.ranks(); ++r)
@@ -96,7 +96,7 @@ std::string_view name_of(const placement_policy& policy) {
 }
 
 result<expert_placement> wanted_placement(const placement_policy& policy, const load_window& window,
-                                          const expert_placement& current, const expert_group& group,
+                                          const expert_placement& current, const expert_ranks& group,
                                           replica_spread spread) {
   if (std::holds_alternative<static_policy>(policy))
     return current;

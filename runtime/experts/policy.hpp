@@ -2,7 +2,7 @@
 // knows how experts get there.
 #pragma once
 #include "runtime/base/result.hpp"
-#include "runtime/experts/expert_group.hpp"
+#include "runtime/experts/expert_ranks.hpp"
 #include "runtime/experts/layer_load.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/experts/spread.hpp"
@@ -32,7 +32,7 @@ std::string_view name_of(const placement_policy& policy);
 // A placement of `current`'s shape over the live ranks of the group, slots of others empty, its version that of
 // current. Fails: "policy_unsuitable" (the policy cannot do this shape), "too_few_slots".
 result<expert_placement> wanted_placement(const placement_policy& policy, const load_window& window,
-                                          const expert_placement& current, const expert_group& group,
+                                          const expert_placement& current, const expert_ranks& group,
                                           replica_spread spread);
 
 } // namespace troupe

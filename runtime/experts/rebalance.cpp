@@ -7,7 +7,7 @@ namespace troupe {
 namespace {
 
 // A copy is missing that no figure of load asks for: of an expert without a slot, or below what fault_aware keeps.
-bool lacks_copies(const placement_policy& policy, const expert_placement& p, const expert_group& group) {
+bool lacks_copies(const placement_policy& policy, const expert_placement& p, const expert_ranks& group) {
   const auto* fault_aware = std::get_if<fault_aware_policy>(&policy);
   const std::size_t least = fault_aware ? static_cast<std::size_t>(fault_aware->min_replicas) : 1;
   for (std::int32_t layer = 0; layer < p.layers; ++layer)
@@ -25,7 +25,7 @@ bool lacks_copies(const placement_policy& policy, const expert_placement& p, con
 } // namespace
 
 result<rebalance_plan> plan_rebalance(const rebalance_settings& settings, const load_window& window,
-                                      const expert_placement& current, const expert_group& group) {
+                                      const expert_placement& current, const expert_ranks& group) {
   auto wanted = wanted_placement(settings.policy, window, current, group, settings.spread);
   if (!wanted)
     return wanted.failure();

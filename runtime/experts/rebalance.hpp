@@ -24,7 +24,7 @@ struct rebalance_plan {
 
 // Fails as wanted_placement and plan_moves do.
 result<rebalance_plan> plan_rebalance(const rebalance_settings& settings, const load_window& window,
-                                      const expert_placement& current, const expert_group& group);
+                                      const expert_placement& current, const expert_ranks& group);
 
 // When the balancer runs: every `interval` steps, for the first time after a quarter of it (cluster.md §1.5).
 class rebalance_schedule {

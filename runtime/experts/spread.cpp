@@ -11,7 +11,7 @@ std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
-std::int32_t domains_of(const expert_group& group, replica_spread kind) {
+std::int32_t domains_of(const expert_ranks& group, replica_spread kind) {
   std::set<std::int32_t> seen;
   for (std::int32_t r = 0; r < group.ranks(); ++r)
     if (group.live[index(r)])
@@ -22,7 +22,7 @@ std::int32_t domains_of(const expert_group& group, replica_spread kind) {
 // Copies by expert and domain (rank or node), and how many a domain may have.
 class copy_counts {
 public:
-  copy_counts(std::span<const std::int32_t> expert_of, std::int32_t experts, const expert_group& group,
+  copy_counts(std::span<const std::int32_t> expert_of, std::int32_t experts, const expert_ranks& group,
               replica_spread kind)
       : group_(group), kind_(kind), domains_(0), live_domains_(std::max(1, domains_of(group, kind))) {
     for (std::int32_t slot = 0; slot < group.slots(); ++slot)
@@ -56,7 +56,7 @@ public:
   }
 
 private:
-  const expert_group& group_;
+  const expert_ranks& group_;
   replica_spread kind_;
   std::int32_t domains_, live_domains_;
   std::vector<std::int32_t> copies_, total_;
@@ -64,7 +64,7 @@ private:
 
 class spreader {
 public:
-  spreader(std::vector<std::int32_t>& expert_of, std::span<const float> weights, const expert_group& group)
+  spreader(std::vector<std::int32_t>& expert_of, std::span<const float> weights, const expert_ranks& group)
       : expert_of_(expert_of), weights_(weights), group_(group) {}
 
   // An expert that has a copy on every rank cannot use another one.
@@ -135,12 +135,12 @@ private:
 
   std::vector<std::int32_t>& expert_of_;
   std::span<const float> weights_;
-  const expert_group& group_;
+  const expert_ranks& group_;
 };
 
 } // namespace
 
-std::int32_t shared_copies(std::span<const std::int32_t> expert_of, std::int32_t experts, const expert_group& group,
+std::int32_t shared_copies(std::span<const std::int32_t> expert_of, std::int32_t experts, const expert_ranks& group,
                            replica_spread spread) {
   if (spread == replica_spread::none)
     return 0;
@@ -156,7 +156,7 @@ std::int32_t shared_copies(std::span<const std::int32_t> expert_of, std::int32_t
   return excess(replica_spread::rank) + (spread == replica_spread::node ? excess(replica_spread::node) : 0);
 }
 
-void spread_replicas(std::vector<std::int32_t>& expert_of, std::span<const float> weights, const expert_group& group,
+void spread_replicas(std::vector<std::int32_t>& expert_of, std::span<const float> weights, const expert_ranks& group,
                      replica_spread spread) {
   if (spread == replica_spread::none)
     return;

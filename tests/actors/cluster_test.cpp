@@ -19,7 +19,8 @@ struct small_cluster {
   std::unique_ptr<coordinator_process> coordinator;
   std::map<std::uint32_t, std::unique_ptr<worker_process>> workers;
 
-  small_cluster() {
+  // Of `count` workers, ranks 0, 1, ...
+  explicit small_cluster(std::uint32_t count) {
     using std::chrono::milliseconds; // nobody is to be held for dead because the machine is slow
     identity = {"test", "digest", {}, milliseconds(500), milliseconds(60000)};
     coordinator_setup c;
@@ -29,21 +30,21 @@ struct small_cluster {
     c.at = {"127.0.0.1", 0};
     coordinator = std::make_unique<coordinator_process>(c);
     identity.coordinators = {{"127.0.0.1", coordinator->port()}};
+    for (std::uint32_t rank = 0; rank < count; ++rank)
+      start(rank);
   }
   void start(std::uint32_t rank, const engine_options& options = embedded_options()) {
     worker_setup w;
-    w.cluster = identity;
-    w.name = "decode." + std::to_string(rank);
-    w.node = "n0";
+    w.process = {
+        .cluster = identity, .name = "decode." + std::to_string(rank), .node = "n0", .incarnation = mint_incarnation()};
     w.rank = rank;
-    w.incarnation = mint_incarnation();
     w.engine = options;
     workers[rank] = std::make_unique<worker_process>(w);
   }
-  cluster_access access() const {
+  cluster_access access(const std::string& name = "batch.1") const {
     cluster_access a;
     a.identity = identity;
-    a.name = "batch.1";
+    a.name = name;
     a.model = embedded_options().model;
     return a;
   }
@@ -118,6 +119,12 @@ std::map<std::string, std::string> run(LLM& llm, const std::vector<asked>& all,
   return bytes;
 }
 
+// The bytes of one process.
+std::map<std::string, std::string> alone(const std::vector<asked>& all) {
+  LLM llm(embedded_options());
+  return run(llm, all);
+}
+
 void check_equal(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
   BOOST_TEST(got.size() == expected.size());
   for (const auto& [id, line] : expected)
@@ -131,22 +138,16 @@ BOOST_AUTO_TEST_SUITE(clusters)
 
 BOOST_AUTO_TEST_CASE(requests_of_every_kind_give_the_bytes_of_one_process) {
   const auto all = mixed_requests(test::by_build(16, 8, 5));
-  LLM alone(embedded_options());
-  const auto expected = run(alone, all);
-  small_cluster c;
-  c.start(0);
-  c.start(1);
+  const auto expected = alone(all);
+  small_cluster c(2);
   LLM llm(c.access());
   check_equal(run(llm, all), expected);
 }
 
 BOOST_AUTO_TEST_CASE(workers_stop_and_start_while_requests_run_and_no_byte_changes) {
   const auto all = mixed_requests(test::by_build(24, 12, 6));
-  LLM alone(embedded_options());
-  const auto expected = run(alone, all);
-  small_cluster c;
-  c.start(0);
-  c.start(1);
+  const auto expected = alone(all);
+  small_cluster c(2);
   LLM llm(c.access());
   std::size_t restarts = 0;
   check_equal(run(llm, all,
@@ -162,12 +163,24 @@ BOOST_AUTO_TEST_CASE(workers_stop_and_start_while_requests_run_and_no_byte_chang
   BOOST_TEST(restarts >= test::by_build(2u, 2u, 1u));
 }
 
+// Each numbers its requests and sequences for itself, and their engines serve both.
+BOOST_AUTO_TEST_CASE(gateways_do_not_disturb_each_other) {
+  const auto all = mixed_requests(test::by_build(16, 8, 5));
+  const auto expected = alone(all);
+  small_cluster c(1);
+  LLM first(c.access("batch.1")), second(c.access("batch.2"));
+  std::map<std::string, std::string> got;
+  std::thread asking([&] { got = run(first, all); });
+  const auto others = run(second, all);
+  asking.join();
+  check_equal(got, expected);
+  check_equal(others, expected);
+}
+
 BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {
   const auto all = mixed_requests(6);
-  LLM alone(embedded_options());
-  const auto expected = run(alone, all);
-  small_cluster c;
-  c.start(0);
+  const auto expected = alone(all);
+  small_cluster c(1);
   LLM llm(c.access());
   c.workers.clear();
   std::map<std::string, std::string> got;
@@ -178,8 +191,7 @@ BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {
 }
 
 BOOST_AUTO_TEST_CASE(another_configuration_is_refused_and_silence_has_a_limit) {
-  small_cluster c;
-  c.start(0);
+  small_cluster c(1);
   cluster_access other = c.access();
   other.ready_ms = 2000;
   other.identity.configuration = "another";

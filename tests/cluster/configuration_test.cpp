@@ -12,7 +12,7 @@
 using namespace troupe;
 using namespace cluster_test;
 
-BOOST_FIXTURE_TEST_SUITE(configuration, cluster_file)
+BOOST_FIXTURE_TEST_SUITE(configuration, written_cluster_file)
 
 BOOST_AUTO_TEST_CASE(what_is_left_out_has_its_default) {
   const cluster_configuration c = correct("[[node]]\nname = \"n0\"\nhost = \"127.0.0.1\"\n"

@@ -15,7 +15,7 @@ cluster_layout laid_out(const configuration_reading& r) {
 
 } // namespace
 
-BOOST_FIXTURE_TEST_SUITE(layout, cluster_file)
+BOOST_FIXTURE_TEST_SUITE(layout, written_cluster_file)
 
 BOOST_AUTO_TEST_CASE(the_loopback_example_has_three_ranks_and_one_of_each_other_process) {
   const cluster_layout l = laid_out(read({loopback_example, {}, {}, default_model}));

@@ -1,3 +1,4 @@
+#include "cluster/control_messages.hpp"
 #include "cluster/messages.hpp"
 #include "tests/support/by_hand.hpp"
 #include <boost/test/unit_test.hpp>
@@ -111,6 +112,42 @@ BOOST_AUTO_TEST_CASE(tokens_arrive_field_by_field) {
   BOOST_TEST(top.back().empty());
   BOOST_TEST(int(got.end) == 3);
   BOOST_TEST(got.error_text == t.error_text);
+}
+
+BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
+  cluster_status s;
+  s.term = 1, s.mepoch = 2, s.uptime_ms = 3, s.configuration = "digest", s.stopping = true;
+  member_report r;
+  r.known.who = {member_role::gateway, "batch.1", "n0", 4, ~std::uint64_t{0}, "127.0.0.1", 65535, 5, "build", "digest"};
+  r.known.state = member_state::suspect;
+  r.progress = {6, 7, 8, 9, -1};
+  r.silent_ms = 10;
+  s.members = {member_report{}, r};
+  const cluster_status got = through_the_wire(sys, s);
+  BOOST_TEST(got.term == 1u);
+  BOOST_TEST(got.mepoch == 2u);
+  BOOST_TEST(got.uptime_ms == 3u);
+  BOOST_TEST(got.configuration == "digest");
+  BOOST_TEST(got.stopping);
+  BOOST_REQUIRE(got.members.size() == 2u);
+  const member_report& m = got.members[1];
+  BOOST_TEST((m.known.who.role == member_role::gateway));
+  BOOST_TEST(m.known.who.name == "batch.1");
+  BOOST_TEST(m.known.who.node == "n0");
+  BOOST_TEST(m.known.who.rank == 4u);
+  BOOST_TEST(m.known.who.incarnation == ~std::uint64_t{0});
+  BOOST_TEST(m.known.who.host == "127.0.0.1");
+  BOOST_TEST(m.known.who.port == 65535);
+  BOOST_TEST(m.known.who.protocol == 5u);
+  BOOST_TEST(m.known.who.build == "build");
+  BOOST_TEST(m.known.who.configuration == "digest");
+  BOOST_TEST((m.known.state == member_state::suspect));
+  BOOST_TEST(m.progress.incarnation == 6u);
+  BOOST_TEST(m.progress.steps == 7u);
+  BOOST_TEST(m.progress.running == 8u);
+  BOOST_TEST(m.progress.waiting == 9u);
+  BOOST_TEST(m.progress.free_blocks == -1);
+  BOOST_TEST(m.silent_ms == 10u);
 }
 
 BOOST_AUTO_TEST_CASE(damaged_bytes_give_an_error) {

@@ -6,7 +6,7 @@
 
 namespace cluster_test {
 
-struct cluster_file {
+struct written_cluster_file {
   test_support::temporary_folder folder;
   const std::string root = TROUPE_SOURCE_DIR, default_model = root + "/models/tiny-v41",
                     loopback_example = root + "/configs/loopback-1p2d.toml",

@@ -196,7 +196,7 @@ inline kv_format pick_kv(numbers& n) {
   return static_cast<kv_format>(n.below(4));
 }
 
-struct op_case {
+struct row_case {
   const char* name;
   row_bits (*run)(device& d, std::uint64_t seed, std::span<const int> rows);
 };
@@ -1029,8 +1029,8 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
 
 } // namespace cases
 
-inline std::span<const op_case> op_cases() {
-  static constexpr op_case all[] = {
+inline std::span<const row_case> row_cases() {
+  static constexpr row_case all[] = {
       {"lay_out_rows", cases::lay_out_rows},
       {"verify_drafts", cases::verify_drafts},
       {"lay_out_drafts", cases::lay_out_drafts},

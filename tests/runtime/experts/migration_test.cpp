@@ -41,7 +41,7 @@ public:
       : random_(seed), faults_(f), layers_(pick(1, 2)), experts_(pick(3, 8)), each_(pick(2, 4)),
         digests_(digests_of(layers_, experts_)) {
     const int count = (experts_ + each_ - 1) / each_ + pick(1, 3);
-    group_ = one_node_group(count, each_);
+    group_ = ranks_of_one_node(count, each_);
     for (int r = 0; r < count; ++r)
       group_.node_of[static_cast<std::size_t>(r)] = r / 2;
     const auto initial =
@@ -352,7 +352,7 @@ private:
   faults faults_;
   int layers_, experts_, each_;
   expert_digests digests_;
-  expert_group group_;
+  expert_ranks group_;
   migration_settings settings_;
   std::vector<rank_world> ranks_;
   std::map<std::int32_t, std::size_t> running_;
@@ -400,7 +400,7 @@ BOOST_AUTO_TEST_SUITE(migrations)
 BOOST_AUTO_TEST_CASE(one_expert_moves_in_five_phases) {
   // 0 1 | 2 0, and 1 shall replace the second 0
   const auto now = std::make_shared<expert_placement>(placement_of(1, 3, 2, 2, {0, 1, 2, 0}));
-  migration m({}, one_node_group(2, 2), now);
+  migration m({}, ranks_of_one_node(2, 2), now);
   BOOST_TEST(m.idle());
   migration_orders out;
   BOOST_TEST(m.start(placement_of(1, 3, 2, 2, {0, 1, 2, 1}), 1000, out));
@@ -438,7 +438,7 @@ BOOST_AUTO_TEST_CASE(one_expert_moves_in_five_phases) {
 
 BOOST_AUTO_TEST_CASE(versions_are_published_no_more_often_than_the_interval) {
   const auto now = std::make_shared<expert_placement>(placement_of(2, 2, 2, 2, {0, 1, 0, 0, 0, 1, 0, 0}));
-  migration m({}, one_node_group(2, 2), now);
+  migration m({}, ranks_of_one_node(2, 2), now);
   migration_orders out;
   BOOST_TEST(m.start(placement_of(2, 2, 2, 2, {0, 1, 1, 0, 0, 1, 1, 0}), 1000, out));
   BOOST_TEST(out.publishes[0].placement->expert_of == (list{0, 1, -1, 0, 0, 1, -1, 0}),
@@ -459,7 +459,7 @@ BOOST_AUTO_TEST_CASE(versions_are_published_no_more_often_than_the_interval) {
 
 BOOST_AUTO_TEST_CASE(a_failing_source_is_replaced_and_then_the_move_given_up) {
   const auto now = std::make_shared<expert_placement>(placement_of(1, 2, 3, 2, {0, 1, 0, 1, 0, -1}));
-  migration m({}, one_node_group(3, 2), now);
+  migration m({}, ranks_of_one_node(3, 2), now);
   migration_orders out;
   BOOST_TEST(m.start(placement_of(1, 2, 3, 2, {0, 1, 0, 1, 0, 1}), 1000, out));
   std::vector<std::int32_t> sources;
@@ -477,7 +477,7 @@ BOOST_AUTO_TEST_CASE(a_failing_source_is_replaced_and_then_the_move_given_up) {
 BOOST_AUTO_TEST_CASE(slow_steps_mean_fewer_copies) {
   const auto now = std::make_shared<expert_placement>(
       placement_of(2, 4, 4, 2, {0, 1, 2, 3, -1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1}));
-  migration m({}, one_node_group(4, 2), now);
+  migration m({}, ranks_of_one_node(4, 2), now);
   migration_orders out;
   m.step_time(10);
   m.start(placement_of(2, 4, 4, 2, {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}), 1000, out);
@@ -496,7 +496,7 @@ BOOST_AUTO_TEST_CASE(slow_steps_mean_fewer_copies) {
 
 BOOST_AUTO_TEST_CASE(a_death_covers_what_was_lost_from_the_backup_store) {
   const auto now = std::make_shared<expert_placement>(placement_of(1, 3, 3, 2, {0, 1, 2, 0, 1, 0}));
-  migration m({}, one_node_group(3, 2), now);
+  migration m({}, ranks_of_one_node(3, 2), now);
   migration_orders out;
   m.died(1, 1000, out); // held the only 2
   BOOST_TEST(!m.covers());
@@ -513,7 +513,7 @@ BOOST_AUTO_TEST_CASE(a_death_covers_what_was_lost_from_the_backup_store) {
 
 BOOST_AUTO_TEST_CASE(a_slot_that_was_given_up_is_named_again_when_the_other_copy_dies) {
   const auto now = std::make_shared<expert_placement>(placement_of(1, 3, 2, 3, {0, 1, 2, 0, 1, 2}));
-  migration m({}, one_node_group(2, 3), now);
+  migration m({}, ranks_of_one_node(2, 3), now);
   migration_orders out;
   m.start(placement_of(1, 3, 2, 3, {1, 1, 2, 0, 1, 2}), 1000, out);
   BOOST_TEST(out.publishes[0].placement->expert_of == (list{-1, 1, 2, 0, 1, 2}), boost::test_tools::per_element());

@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(experts_that_stay_on_their_rank_keep_their_slot) {
 
 BOOST_AUTO_TEST_CASE(a_cycle_goes_through_a_slot_that_can_spare_its_expert) {
   const expert_placement now = one_layer(3, 2, 2, {0, 1, 2, 2}), then = one_layer(3, 2, 2, {1, 0, 2, 2});
-  const auto moves = plan_moves(now, then, one_node_group(2, 2));
+  const auto moves = plan_moves(now, then, ranks_of_one_node(2, 2));
   BOOST_REQUIRE(static_cast<bool>(moves));
   // 0 is parked in slot 2, slot 0 becomes 1, slot 1 becomes 0, slot 2 gets 2 back
   const std::vector<expert_move> expected{{0, 2, 2, 0}, {0, 0, 0, 1}, {0, 1, 1, 0}, {0, 2, 0, 2}};
@@ -46,19 +46,19 @@ BOOST_AUTO_TEST_CASE(a_cycle_goes_through_a_slot_that_can_spare_its_expert) {
 
 BOOST_AUTO_TEST_CASE(without_redundancy_moving_is_refused) {
   const expert_placement now = one_layer(4, 2, 2, {0, 1, 2, 3}), then = one_layer(4, 2, 2, {0, 2, 1, 3});
-  const auto moves = plan_moves(now, then, one_node_group(2, 2));
+  const auto moves = plan_moves(now, then, ranks_of_one_node(2, 2));
   BOOST_REQUIRE(!moves);
   BOOST_TEST(moves.failure().code == "no_redundancy");
-  BOOST_TEST(plan_moves(now, now, one_node_group(2, 2))->empty());
+  BOOST_TEST(plan_moves(now, now, ranks_of_one_node(2, 2))->empty());
   // an empty slot is redundancy
   const expert_placement room = one_layer(3, 2, 2, {0, 1, 2, -1}), turned = one_layer(3, 2, 2, {1, 0, 2, -1});
   const std::vector<expert_move> expected{{0, 3, -1, 0}, {0, 0, 0, 1}, {0, 1, 1, 0}, {0, 3, 0, -1}};
-  BOOST_TEST((*plan_moves(room, turned, one_node_group(2, 2)) == expected));
+  BOOST_TEST((*plan_moves(room, turned, ranks_of_one_node(2, 2)) == expected));
 }
 
 BOOST_AUTO_TEST_CASE(lost_experts_come_first) {
   // rank 1 died with the only 3; 0 has two copies, 1 has two
-  expert_group group = one_node_group(3, 2);
+  expert_ranks group = ranks_of_one_node(3, 2);
   group.live[1] = false;
   const expert_placement now = one_layer(4, 3, 2, {0, 1, -1, -1, 2, 1}),
                          then = one_layer(4, 3, 2, {0, 1, -1, -1, 2, 3});
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(random_plans_reach_the_target_and_never_uncover_an_expert) 
       return l;
     };
     const expert_placement now = one_layer(experts, slots, 1, layout()), then = one_layer(experts, slots, 1, layout());
-    const auto moves = plan_moves(now, then, one_node_group(slots, 1));
+    const auto moves = plan_moves(now, then, ranks_of_one_node(slots, 1));
     BOOST_REQUIRE(static_cast<bool>(moves));
     list table = now.expert_of;
     for (const expert_move& m : *moves) {
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(random_plans_reach_the_target_and_never_uncover_an_expert) 
 }
 
 BOOST_AUTO_TEST_CASE(sources_are_near_then_idle_then_low) {
-  expert_group group = one_node_group(4, 2);
+  expert_ranks group = ranks_of_one_node(4, 2);
   group.node_of = {0, 0, 1, 1};
   const list holders{1, 2, 4, 6};
   BOOST_TEST(source_slot(holders, 1, group, list{0, 5, 0, 0}) == 2); // its own rank, however busy
@@ -132,7 +132,7 @@ load_window skewed(std::uint32_t hot) {
 
 BOOST_AUTO_TEST_CASE(a_plan_is_carried_out_only_if_it_pays) {
   const expert_placement now = initial_placement(1, 4, 2, 2); // 0 1 2 | 3 0 1
-  const expert_group group = one_node_group(2, 3);
+  const expert_ranks group = ranks_of_one_node(2, 3);
   rebalance_settings settings;
   using verdict = rebalance_plan::verdict;
   // loads 5 + 5 + 10 and 10 + 5 + 5: nothing to gain
@@ -161,11 +161,11 @@ BOOST_AUTO_TEST_CASE(missing_copies_are_made_whatever_they_gain) {
   load_window window(1, 2, 1);
   window.add(std::vector<std::uint32_t>{5, 5});
   const expert_placement now = one_layer(2, 2, 2, {0, 0, 1, 1}); // both copies of each die together
-  const auto plan = plan_rebalance(settings, window, now, one_node_group(2, 2));
+  const auto plan = plan_rebalance(settings, window, now, ranks_of_one_node(2, 2));
   BOOST_TEST((plan->what == rebalance_plan::verdict::go));
   BOOST_TEST(plan->moves.size() == 2u);
   settings.policy = deepinfer_policy{};
-  BOOST_TEST((plan_rebalance(settings, window, now, one_node_group(2, 2))->what != rebalance_plan::verdict::go));
+  BOOST_TEST((plan_rebalance(settings, window, now, ranks_of_one_node(2, 2))->what != rebalance_plan::verdict::go));
 }
 
 BOOST_AUTO_TEST_CASE(the_first_run_comes_after_a_quarter_of_the_interval) {

@@ -3,6 +3,7 @@
 #include "runtime/experts/eplb_policy.hpp"
 #include "runtime/experts/load_window.hpp"
 #include "runtime/experts/policy.hpp"
+#include "runtime/experts/redundancy.hpp"
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <numeric>
@@ -171,13 +172,8 @@ BOOST_AUTO_TEST_CASE(deepinfer_equals_its_definition_on_random_layers_with_ties)
   }
 }
 
-BOOST_AUTO_TEST_CASE(redundant_slots_as_the_original_counts_them) {
-  for (const int ranks : {1, 2, 4, 8, 16, 32})
-    BOOST_TEST(extra_slots(384, ranks, 32) == 32);
-  BOOST_TEST(extra_slots(384, 64, 32) == 64);
-  BOOST_TEST(extra_slots(128, 64, 32) == 64);
-  BOOST_TEST(extra_slots(384, 64, 0) == 0);
-  const expert_placement p = initial_placement(1, 5, 4, extra_slots(5, 4, 1));
+BOOST_AUTO_TEST_CASE(redundant_slots_hold_the_first_experts_again) {
+  const expert_placement p = initial_placement(1, 5, 4, extra_experts(5, 1, 4));
   SAME(p.expert_of, (list{0, 1, 2, 3, 4, 0, 1, 2}));
   BOOST_TEST(p.slots_per_rank == 2);
 }
@@ -203,7 +199,7 @@ BOOST_AUTO_TEST_CASE(a_window_is_seen_oldest_step_first) {
 namespace {
 
 struct random_group {
-  expert_group group;
+  expert_ranks group;
   expert_placement current;
   load_window window{0, 0, 1};
 };
@@ -278,7 +274,7 @@ BOOST_AUTO_TEST_CASE(every_policy_covers_every_expert_on_live_ranks_and_spreads_
 BOOST_AUTO_TEST_CASE(hierarchical_placement_keeps_groups_of_experts_on_their_node) {
   load_window w(1, 12, 1);
   w.add(std::vector<std::uint32_t>(w1.begin(), w1.end()));
-  expert_group group = one_node_group(8, 2);
+  expert_ranks group = ranks_of_one_node(8, 2);
   group.node_of = {0, 0, 0, 0, 1, 1, 1, 1};
   const auto p = wanted_placement(eplb_hier_policy{4}, w, initial_placement(1, 12, 8, 4), group, replica_spread::none);
   SAME(p->expert_of, place_eplb(w1, {8, 2, 4, 2})->expert_of);

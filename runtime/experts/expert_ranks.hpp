@@ -6,7 +6,7 @@
 namespace troupe {
 
 // A rank that left or died keeps its number and its slots, which are empty from then on.
-struct expert_group {
+struct expert_ranks {
   std::int32_t slots_per_rank = 1;
   std::vector<bool> live;            // [ranks]
   std::vector<std::int32_t> node_of; // [ranks]; a copy inside a node costs less than one between nodes
@@ -17,7 +17,7 @@ struct expert_group {
 };
 
 // All ranks live, on one node.
-inline expert_group one_node_group(std::int32_t ranks, std::int32_t slots_per_rank) {
+inline expert_ranks ranks_of_one_node(std::int32_t ranks, std::int32_t slots_per_rank) {
   return {slots_per_rank, std::vector<bool>(static_cast<std::size_t>(ranks), true),
           std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 0)};
 }
