@@ -7,6 +7,8 @@ using namespace std::chrono_literals;
 
 coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s.cluster, 4) {
   membership_setup m;
+  m.name = s.name;
+  m.term = s.votes ? 0 : 1;
   m.build = build_id();
   m.configuration = s.cluster.configuration;
   m.suspect = s.suspect;
@@ -23,9 +25,13 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
                        "give another port, or stop what listens there");
   }
   port_ = *port;
+  if (s.votes)
+    leadership_ = system_.spawn<caf::detached>(leadership, *s.votes, membership_);
 }
 
 coordinator_process::~coordinator_process() {
+  if (leadership_)
+    tell_from_outside(leadership_, stop{});
   tell_from_outside(membership_, stop{});
   if (const std::size_t left = wait_for_actors(system_, 5s))
     give_up_on_actors(left);

@@ -1,6 +1,7 @@
-// The coordinator of a cluster: runs until the object goes.
+// A coordinator of a cluster, leading or standing by: runs until the object goes.
 #pragma once
 #include "actors/cluster_system.hpp"
+#include "actors/leadership.hpp"
 #include "actors/membership.hpp"
 #include <atomic>
 
@@ -8,8 +9,11 @@ namespace troupe {
 
 struct coordinator_setup {
   cluster_identity cluster;
+  std::string name; // "coordinator.0"
   std::string toml; // the resolved configuration
-  endpoint at;      // port 0: any
+  // The node agents that decide who leads; without any, this process does, and must be the only coordinator.
+  std::optional<leadership_setup> votes;
+  endpoint at; // port 0: any
   std::chrono::milliseconds suspect{1000}, dead{3000}, stop_limit{10000};
 };
 
@@ -27,6 +31,7 @@ private:
   cluster_system_config config_;
   caf::actor_system system_{config_};
   membership_actor membership_;
+  leadership_actor leadership_; // null without votes
   std::uint16_t port_ = 0;
   std::atomic<bool> shut_down_{false};
 };

@@ -1,5 +1,6 @@
 #include "actors/member.hpp"
 #include "cluster/build_id.hpp"
+#include "cluster/incarnation.hpp"
 
 namespace troupe {
 
@@ -12,6 +13,23 @@ void expel(self_ptr self, const std::string& why) {
     f(why);
 }
 
+void be_alone(self_ptr self) {
+  auto& st = state_of(self);
+  if (st.coordinator)
+    unwatch(self, st.watched, st.coordinator);
+  st.coordinator = membership_actor();
+  st.alone_since = self->clock().now();
+}
+
+// The cluster holds this process for dead.
+void be_dead(self_ptr self, const std::string& why) {
+  auto& st = state_of(self);
+  if (!st.setup.comes_back)
+    return expel(self, why);
+  st.setup.who.incarnation = st.progress.incarnation = mint_incarnation();
+  be_alone(self);
+}
+
 // Older views may arrive behind newer ones when the coordinator changes.
 void take_view(self_ptr self, const view& v) {
   auto& st = state_of(self);
@@ -20,12 +38,28 @@ void take_view(self_ptr self, const view& v) {
   st.last = v;
   const member& me = st.setup.who;
   for (const member_entry& e : v.members)
-    if (e.who.name == me.name && (e.who.incarnation != me.incarnation || e.state == member_state::dead)) {
-      return expel(self, e.state == member_state::dead ? "the cluster holds it for dead"
-                                                       : "another process of that name has taken its place");
+    if (e.who.name == me.name) {
+      if (e.who.incarnation == me.incarnation && e.state == member_state::dead)
+        return be_dead(self, "the cluster holds it for dead");
+      if (e.who.incarnation != me.incarnation && !st.setup.comes_back)
+        return expel(self, "another process of that name has taken its place");
     }
   if (st.setup.on_view)
     st.setup.on_view(v);
+}
+
+void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
+  auto& st = state_of(self);
+  st.joining = false;
+  if (j.code == ack_code::wrong_state)
+    return; // it stands by: the next beat asks another
+  if (j.code == ack_code::stale_epoch)
+    return be_dead(self, j.why);
+  if (j.code != ack_code::ok)
+    return expel(self, j.why);
+  st.coordinator = from;
+  watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
+  take_view(self, j.now);
 }
 
 void find_coordinator(self_ptr self) {
@@ -39,22 +73,8 @@ void find_coordinator(self_ptr self) {
   const membership_actor to = *found;
   st.joining = true;
   ask(self, to, st.setup.control_limit, join{st.setup.who})
-      .then(
-          [=](const view& v) {
-            auto& s = state_of(self);
-            s.joining = false;
-            s.coordinator = to;
-            watch(self, s.watched, to, [=](const caf::error&) {
-              state_of(self).coordinator = membership_actor();
-              state_of(self).alone_since = self->clock().now();
-            });
-            take_view(self, v);
-          },
-          [=](const caf::error& why) {
-            state_of(self).joining = false;
-            if (why == caf::sec::invalid_argument)
-              expel(self, text(self->system(), why));
-          });
+      .then([=](const joined& j) { take_answer(self, to, j); },
+            [=](const caf::error&) { state_of(self).joining = false; });
 }
 
 void note_progress(self_ptr self) {
@@ -105,6 +125,10 @@ member_actor::behavior_type cluster_member(self_ptr self, const member_setup& se
   tell(self, member_actor(self), tick{});
   return {
       [=](const view& v) { take_view(self, v); },
+      [=](const stand_by&) {
+        if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(state_of(self).coordinator))
+          be_alone(self);
+      },
       [=](const tick&) { beat(self); },
       [=](const shut_down&) {
         if (const auto& f = state_of(self).setup.on_stop)

@@ -26,6 +26,7 @@ struct member_setup {
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
   std::function<void()> on_stop; // the cluster is being stopped: this process is to end
+  bool comes_back = false;       // held for dead, it joins anew under another incarnation
   scheduler_actor scheduler;     // of a worker: its progress is part of what the process says
   std::chrono::milliseconds beat{200}, orphan_limit{60000}, control_limit{2000};
 };

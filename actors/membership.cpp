@@ -1,5 +1,7 @@
 #include "actors/membership.hpp"
+#include "actors/steady_ms.hpp"
 #include <algorithm>
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -14,9 +16,47 @@ view view_of(const membership_state& st) {
   return v;
 }
 
+// Its processes are another leader's from now on.
+void step_down(self_ptr self) {
+  auto& st = state_of(self);
+  spdlog::warn("event=stands_by coordinator={} term={}", st.setup.name, st.term);
+  for (auto& [name, e] : std::exchange(st.members, {}))
+    if (e.process) {
+      unwatch(self, st.watched, e.process);
+      tell(self, e.process, stand_by{});
+    }
+  st.term = 0;
+}
+
+// Asked before everything that a leader does.
+bool leads(self_ptr self) {
+  auto& st = state_of(self);
+  if (st.term != 0 && !st.stop_at && steady_ms() >= st.leads_until_ms) // a cluster that is being stopped has no other
+    step_down(self);
+  return st.term != 0;
+}
+
+void take_lease(self_ptr self, const lease_held& l) {
+  auto& st = state_of(self);
+  if (st.setup.term != 0)
+    return;
+  if (st.leadership == nullptr)
+    st.leadership = caf::actor_cast<leadership_actor>(self->current_sender());
+  if (leads(self) && l.term != st.term)
+    step_down(self);
+  st.leads_until_ms = l.until_ms;
+  if (std::exchange(st.term, l.term) == l.term)
+    return;
+  st.mepoch = l.mepoch;
+  st.began = self->clock().now();
+  spdlog::info("event=leads coordinator={} term={}", st.setup.name, st.term);
+}
+
 void announce(self_ptr self) {
   auto& st = state_of(self);
   ++st.mepoch;
+  if (st.leadership)
+    tell(self, st.leadership, epoch_note{st.mepoch});
   const view v = view_of(st);
   for (const auto& [name, e] : st.members)
     if (e.process)
@@ -44,23 +84,25 @@ bool gone(const membership_state::entry& e) {
   return e.known.state == member_state::dead || e.known.state == member_state::left;
 }
 
-// Empty, or why a process is not taken in.
-std::string refusal(const membership_state& st, const member& who) {
+// Why a process is not taken in.
+std::pair<ack_code, std::string> refusal(const membership_state& st, const member& who) {
   if (who.protocol != protocol_version)
-    return who.name + " speaks protocol " + std::to_string(who.protocol) + ", the cluster " +
-           std::to_string(protocol_version) + "; run the same build everywhere";
+    return {ack_code::version_mismatch, who.name + " speaks protocol " + std::to_string(who.protocol) +
+                                            ", the cluster " + std::to_string(protocol_version) +
+                                            "; run the same build everywhere"};
   if (who.build != st.setup.build)
-    return who.name + " is build " + who.build + ", the cluster is " + st.setup.build +
-           "; run the same build everywhere";
+    return {ack_code::version_mismatch, who.name + " is build " + who.build + ", the cluster is " + st.setup.build +
+                                            "; run the same build everywhere"};
   if (who.configuration != st.setup.configuration)
-    return who.name + " was started with configuration " + who.configuration + ", the cluster runs " +
-           st.setup.configuration + "; start it with the cluster's file";
+    return {ack_code::digest_mismatch, who.name + " was started with configuration " + who.configuration +
+                                           ", the cluster runs " + st.setup.configuration +
+                                           "; start it with the cluster's file"};
   const auto at = st.members.find(who.name);
   if (at != st.members.end() && at->second.known.who.incarnation != who.incarnation && !gone(at->second))
-    return "another process is " + who.name + " already; stop it first";
+    return {ack_code::busy, "another process is " + who.name + " already; stop it first"};
   if (at != st.members.end() && at->second.known.who.incarnation == who.incarnation && gone(at->second))
-    return who.name + " is held for dead; start it anew";
-  return {};
+    return {ack_code::stale_epoch, who.name + " is held for dead; start it anew"};
+  return {ack_code::ok, {}};
 }
 
 cluster_status status_of(self_ptr self) {
@@ -69,7 +111,15 @@ cluster_status status_of(self_ptr self) {
   const auto ms_since = [&](auto then) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
   };
-  cluster_status s{st.term, st.mepoch, ms_since(st.began), st.setup.configuration, st.stop_at.has_value(), {}};
+  const bool led = st.term != 0;
+  cluster_status s{led,
+                   led ? st.setup.name : "",
+                   st.term,
+                   st.mepoch,
+                   ms_since(st.began),
+                   st.setup.configuration,
+                   st.stop_at.has_value(),
+                   {}};
   for (const auto& [name, e] : st.members)
     s.members.push_back({e.known, e.progress, ms_since(e.heard)});
   return s;
@@ -81,6 +131,8 @@ void shut_all_down(self_ptr self) {
   if (st.stop_at)
     return;
   st.stop_at = self->clock().now() + st.setup.stop_limit;
+  if (st.leadership) // nobody leads what is being stopped
+    tell(self, st.leadership, lease_end{});
   for (const member_role role : {member_role::gateway, member_role::worker, member_role::node_agent})
     for (const auto& [name, e] : st.members)
       if (e.process && e.known.who.role == role)
@@ -94,28 +146,32 @@ void end_when_all_are_gone(self_ptr self) {
     std::exchange(st.setup.on_shut_down, nullptr)();
 }
 
-caf::result<view> take_in(self_ptr self, const join& j) {
+joined take_in(self_ptr self, const join& j) {
   auto& st = state_of(self);
   if (st.stop_at)
-    return caf::make_error(caf::sec::invalid_argument, "the cluster is being stopped");
-  if (const std::string why = refusal(st, j.who); !why.empty())
-    return caf::make_error(caf::sec::invalid_argument, why);
+    return {ack_code::busy, "the cluster is being stopped", {}};
+  if (const auto [code, why] = refusal(st, j.who); code != ack_code::ok)
+    return {code, why, {}};
+  if (!leads(self))
+    return {ack_code::wrong_state, st.setup.name + " stands by", {}};
   membership_state::entry& e = st.members[j.who.name];
   e.known = {j.who, member_state::active};
   e.process = caf::actor_cast<member_actor>(self->current_sender());
   e.heard = self->clock().now();
   watch(self, st.watched, e.process, [=, incarnation = j.who.incarnation](const caf::error&) {
+    if (!leads(self))
+      return;
     if (auto* m = find(state_of(self), incarnation); m != nullptr && !gone(*m))
       set_state(self, *m, member_state::dead);
   });
   announce(self);
-  return view_of(st);
+  return {ack_code::ok, {}, view_of(st)};
 }
 
 void hear(self_ptr self, const hb& h) {
   auto& st = state_of(self);
   auto* e = find(st, h.incarnation);
-  if (e == nullptr || gone(*e))
+  if (!leads(self) || e == nullptr || gone(*e))
     return;
   e->heard = self->clock().now();
   e->progress = h;
@@ -126,6 +182,7 @@ void hear(self_ptr self, const hb& h) {
 void look_for_silent(self_ptr self) {
   auto& st = state_of(self);
   const auto now = self->clock().now();
+  leads(self);
   for (auto& [name, e] : st.members) {
     if (gone(e))
       continue;
@@ -141,8 +198,12 @@ void look_for_silent(self_ptr self) {
 } // namespace
 
 membership_actor::behavior_type membership(self_ptr self, const membership_setup& setup) {
-  state_of(self).setup = setup;
-  state_of(self).began = self->clock().now();
+  auto& st = state_of(self);
+  st.setup = setup;
+  st.began = self->clock().now();
+  st.term = setup.term;
+  if (setup.term != 0)
+    st.leads_until_ms = std::numeric_limits<std::int64_t>::max();
   tell_later(self, setup.tick, tick{});
   return {
       [=](const join& j) { return take_in(self, j); },
@@ -151,7 +212,7 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
           set_state(self, *e, member_state::left);
       },
       [=](const hb& h) { hear(self, h); },
-      [=](const view_query&) { return view_of(state_of(self)); },
+      [=](const lease_held& l) { take_lease(self, l); },
       [=](const status_query&) { return status_of(self); },
       [=](const configuration_query&) {
         return configuration_text{state_of(self).setup.toml, state_of(self).setup.configuration};

@@ -1,14 +1,18 @@
-// Who belongs to the cluster: takes processes in, hears that they live, tells everybody of every change. Pooled.
+// Who belongs to the cluster: takes processes in, hears that they live, tells everybody of every change. It does so
+// while it leads; what it knows is soft: under the next leader every process says again who it is. Pooled.
 #pragma once
 #include "cluster/control_messages.hpp"
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 
 namespace troupe {
 
 struct membership_setup {
+  std::string name;                 // of this coordinator
+  std::uint64_t term = 0;           // nobody else can lead: this term is for good; 0: lease_held tells
   std::string build, configuration; // what every process must have; the latter as a digest
   std::string toml;                 // that configuration
   std::chrono::milliseconds suspect{1000}, dead{3000}, tick{200};
@@ -28,7 +32,9 @@ struct membership_state {
   };
   membership_setup setup;
   std::map<std::string, entry> members; // by name
-  std::uint64_t term = 1, mepoch = 0;
+  std::uint64_t term = 0, mepoch = 0;   // of this leader; term 0: it stands by
+  std::int64_t leads_until_ms = 0;
+  leadership_actor leadership; // null with a term for good
   clock::time_point began{};
   std::optional<clock::time_point> stop_at; // the cluster is being shut down until then
   watch_list watched;

@@ -43,17 +43,6 @@ coordinator_client::~coordinator_client() {
     give_up_on_actors(left);
 }
 
-result<membership_actor> coordinator_client::reach() {
-  error last{"unreachable", "no coordinator is known"};
-  for (const endpoint& e : cluster_.coordinators) {
-    auto found = connect<membership_actor>(system_, e);
-    if (found)
-      return *found;
-    last = found.failure();
-  }
-  return last;
-}
-
 template <class Answer, class Query>
 result<Answer> ask_once(caf::actor_system& system, const membership_actor& whom, const Query& query) {
   caf::scoped_actor self{system};
@@ -66,24 +55,53 @@ result<Answer> ask_once(caf::actor_system& system, const membership_actor& whom,
   return answer;
 }
 
+// Every coordinator that answers, with what it says of itself.
+std::vector<std::pair<membership_actor, cluster_status>> coordinator_client::reach(error& why) {
+  std::vector<std::pair<membership_actor, cluster_status>> all;
+  why = {"unreachable", "no coordinator is known"};
+  for (const endpoint& e : cluster_.coordinators) {
+    const auto found = connect<membership_actor>(system_, e);
+    if (!found) {
+      why = found.failure();
+      continue;
+    }
+    if (auto s = ask_once<cluster_status>(system_, *found, status_query{}))
+      all.emplace_back(*found, std::move(*s));
+    else
+      why = s.failure();
+  }
+  return all;
+}
+
 result<cluster_status> coordinator_client::status() {
-  const auto to = reach();
-  return to ? ask_once<cluster_status>(system_, *to, status_query{}) : result<cluster_status>(to.failure());
+  error why;
+  const auto all = reach(why);
+  for (const auto& [at, s] : all)
+    if (s.leads)
+      return s;
+  return all.empty() ? why : error{"no_leader", "no coordinator leads: a majority of the node agents is needed"};
 }
 
 result<configuration_text> coordinator_client::configuration() {
-  const auto to = reach();
-  return to ? ask_once<configuration_text>(system_, *to, configuration_query{})
-            : result<configuration_text>(to.failure());
+  error why;
+  const auto all = reach(why);
+  return all.empty() ? result<configuration_text>(why)
+                     : ask_once<configuration_text>(system_, all.front().first, configuration_query{});
 }
 
 troupe::status coordinator_client::shut_down() {
-  const auto to = reach();
-  if (!to)
-    return to.failure();
-  tell_from_outside(*to, troupe::shut_down{});
-  return ask_once<cluster_status>(system_, *to, status_query{}) ? troupe::status(nothing{}) // has heard both
-                                                                : troupe::status(error{"unreachable", "no answer"});
+  error why;
+  auto all = reach(why);
+  if (std::ranges::none_of(all, [](const auto& c) { return c.second.leads; }))
+    return all.empty() ? why : error{"no_leader", "no coordinator leads"};
+  std::ranges::stable_partition(all, [](const auto& c) { return !c.second.leads; }); // nobody takes over meanwhile
+  troupe::status told = nothing{};
+  for (const auto& [at, s] : all) {
+    tell_from_outside(at, troupe::shut_down{});
+    if (const auto heard = ask_once<cluster_status>(system_, at, status_query{}); !heard && s.leads)
+      told = heard.failure();
+  }
+  return told;
 }
 
 std::string own_path() {

@@ -30,7 +30,7 @@ private:
   std::string name_;
 };
 
-// Actors for one question to the coordinator.
+// Actors for one question to the coordinators, or to the one of them that leads.
 class coordinator_client {
 public:
   explicit coordinator_client(const cluster_identity& cluster);
@@ -40,7 +40,7 @@ public:
   troupe::status shut_down(); // told, not done
 
 private:
-  result<membership_actor> reach();
+  std::vector<std::pair<membership_actor, cluster_status>> reach(error& why);
   cluster_identity cluster_;
   cluster_system_config config_;
   caf::actor_system system_{config_};

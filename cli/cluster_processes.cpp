@@ -46,6 +46,32 @@ process_identity process_of(const cluster_process_options& o, const loaded_clust
           std::chrono::seconds(k.cluster.orphan_exit_s)};
 }
 
+lease_settings lease_of(const cluster_configuration& k) {
+  return {k.timeouts.lease_ms, k.timeouts.lease_renew_ms, k.timeouts.lease_margin_ms, k.timeouts.headless_ms};
+}
+
+// The votes of all node agents. One whose port is "any" is found by its record, so it has to run on this host.
+leadership_setup votes_of(const loaded_cluster& c, const process_place& place, std::uint64_t incarnation) {
+  leadership_setup v;
+  v.self = {node_id(static_cast<std::uint32_t>(place.node)), incarnation};
+  for (const process_place& a : c.layout.node_agents)
+    v.voters.emplace_back(static_cast<std::uint32_t>(a.node));
+  v.at = [c](node_id node) -> std::optional<endpoint> {
+    for (const process_place& a : c.layout.node_agents) {
+      if (a.node != node.value)
+        continue;
+      if (a.control_port != 0)
+        return endpoint{c.configuration.node[a.node].host, static_cast<std::uint16_t>(a.control_port)};
+      if (const auto r = c.state->read(name_of_node_agent(c.configuration, a)))
+        return r->at;
+    }
+    return std::nullopt;
+  };
+  v.lease = lease_of(c.configuration);
+  v.configuration = configuration_hash(c.configuration);
+  return v;
+}
+
 template <class Place, class Name>
 const Place& place_named(const std::vector<Place>& places, const std::string& wanted, const char* flag,
                          const Name& name_of) {
@@ -72,10 +98,12 @@ int run_coordinator(const cluster_process_options& o) {
   s.suspect = milliseconds(c.configuration.timeouts.suspect_ms);
   s.dead = milliseconds(c.configuration.timeouts.dead_ms);
   s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
+  s.name = name_of_coordinator(place);
+  const std::uint64_t incarnation = incarnation_of(o);
+  s.votes = votes_of(c, place, incarnation);
   std::optional<own_record> record;
   coordinator_process p(s);
-  record.emplace(c.state, name_of_coordinator(place), incarnation_of(o), endpoint{s.at.host, p.port()},
-                 s.cluster.configuration);
+  record.emplace(c.state, s.name, incarnation, endpoint{s.at.host, p.port()}, s.cluster.configuration);
   spdlog::info("event=coordinator_up cluster={} at={}:{}", s.cluster.name, s.at.host, p.port());
   serve(signals, [&] { return p.shut_down(); });
   signals.release();
@@ -90,7 +118,9 @@ int run_node(const cluster_process_options& o) {
       place_named(c.layout.node_agents, o.name, "--name", [&](const process_place& p) { return k.node[p.node].name; });
   node_setup s;
   s.process = process_of(o, c, name_of_node_agent(k, place), place.node);
-  s.host = address_of(k.control.bind);
+  s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
+  s.votes = {node_id(static_cast<std::uint32_t>(place.node)), lease_of(k),
+             c.state->path() + "/lease." + s.process.node};
   for (const rank_place& r : c.layout.ranks)
     if (r.node == place.node)
       s.agent.workers.push_back(
@@ -103,10 +133,17 @@ int run_node(const cluster_process_options& o) {
                       milliseconds(k.cluster.restart_backoff_ms), milliseconds(k.cluster.restart_backoff_max_ms)};
   s.agent.workers_die_too = !k.cluster.adopt;
   s.agent.stop_limit = milliseconds(k.timeouts.stop_ms);
-  const own_record record(c.state, s.process.name, s.process.incarnation, {s.host, 0}, s.process.cluster.configuration);
+  std::optional<own_record> record;
+  const process_identity self = s.process;
+  const std::string host = s.at.host;
   node_process p(std::move(s));
-  serve(signals, [&] { return p.told_to_stop(); });
+  record.emplace(c.state, self.name, self.incarnation, endpoint{host, p.port()}, self.cluster.configuration);
+  serve(signals, [&] { return p.told_to_stop() || p.expelled(); });
   signals.release();
+  if (const auto why = p.expelled()) {
+    spdlog::error("event=node_expelled node={} why=\"{}\"", self.node, *why);
+    return exit_internal;
+  }
   return exit_ok;
 }
 

@@ -142,7 +142,7 @@ int run_launch(const launch_options& o) {
   progress.clear();
   if (!all_active)
     return give_up(std::to_string(active) + " of " + std::to_string(c.layout.ranks.size()) + " workers are active");
-  std::cout << to_string(id.coordinators.front()) << "\n";
+  std::cout << to_string(id.coordinators.front()) << "\n"; // any of them gives the rest
   return exit_ok;
 }
 

@@ -61,6 +61,7 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
                        {"free_blocks", m.progress.free_blocks}});
   return {{"status", why.empty() ? "ok" : "degraded"},
           {"reasons", why},
+          {"leader", s.leader},
           {"term", s.term},
           {"mepoch", s.mepoch},
           {"uptime_ms", s.uptime_ms},
@@ -70,8 +71,8 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
 
 std::string text_of(const cluster_status& s, const std::string& name, const std::vector<std::string>& why) {
   std::string out =
-      fmt::format("{}: {}, term {}, membership epoch {}, up {:.1f} s\n", name, why.empty() ? "ok" : "degraded", s.term,
-                  s.mepoch, static_cast<double>(s.uptime_ms) / 1000);
+      fmt::format("{}: {}, led by {} in term {}, membership epoch {}, up {:.1f} s\n", name,
+                  why.empty() ? "ok" : "degraded", s.leader, s.term, s.mepoch, static_cast<double>(s.uptime_ms) / 1000);
   for (const std::string& w : why)
     out += "  " + w + "\n";
   out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12}\n", "name", "role", "state", "rank", "steps",

@@ -54,16 +54,22 @@ struct view {
 };
 TROUPE_FIELDS(view, term, mepoch, members)
 
-struct join { // -> view; the sender hears of every later one
+struct join { // -> joined; the sender hears of every later view
   member who;
 };
 TROUPE_FIELDS(join, who)
+struct joined {
+  ack_code code = ack_code::ok; // wrong_state: this coordinator does not lead, another may; else refused for good
+  std::string why;
+  view now; // if ok
+};
+TROUPE_FIELDS(joined, code, why, now)
+struct stand_by {}; // one way, to a member: the coordinator that took it in leads no more
+TROUPE_FIELDS(stand_by)
 struct leave { // one way: this process goes, of its own will
   std::uint64_t incarnation = 0;
 };
 TROUPE_FIELDS(leave, incarnation)
-struct view_query {}; // -> view
-TROUPE_FIELDS(view_query)
 // A reminder to itself, of actors that do something now and then.
 struct tick {};
 TROUPE_FIELDS(tick)
@@ -91,12 +97,47 @@ struct member_report {
 };
 TROUPE_FIELDS(member_report, known, progress, silent_ms)
 struct cluster_status {
+  bool leads = false; // else the coordinator that says this stands by, and knows of no members
+  std::string leader; // its name
   std::uint64_t term = 0, mepoch = 0, uptime_ms = 0;
   std::string configuration; // digest
   bool stopping = false;
   std::vector<member_report> members; // by name
 };
-TROUPE_FIELDS(cluster_status, term, mepoch, uptime_ms, configuration, stopping, members)
+TROUPE_FIELDS(cluster_status, leads, leader, term, mepoch, uptime_ms, configuration, stopping, members)
+
+// ---- leadership (lease.hpp): coordinators ask, node agents answer
+
+struct lease_ask { // -> lease_answer
+  std::uint64_t term = 0, round = 0;
+  std::uint32_t node = 0; // of the candidate
+  std::uint64_t incarnation = 0;
+  std::int64_t lease_ms = 0;
+  std::uint64_t mepoch = 0; // of the leader's newest view
+  std::string configuration;
+};
+TROUPE_FIELDS(lease_ask, term, round, node, incarnation, lease_ms, mepoch, configuration)
+struct lease_answer {
+  bool granted = false;
+  std::uint64_t term = 0, round = 0;
+  std::uint32_t voter = 0; // node
+  std::int64_t remaining_ms = 0;
+  std::uint64_t mepoch = 0;
+  std::string configuration;
+};
+TROUPE_FIELDS(lease_answer, granted, term, round, voter, remaining_ms, mepoch, configuration)
+// What a coordinator is by the votes: it leads this term until then, unless it is told so again; term 0: it stands by.
+struct lease_held {
+  std::uint64_t term = 0, mepoch = 0; // mepoch: the highest that voters know of
+  std::int64_t until_ms = 0;          // steady clock of the process
+};
+TROUPE_FIELDS(lease_held, term, mepoch, until_ms)
+struct lease_end {}; // one way: the leader needs its lease no more
+TROUPE_FIELDS(lease_end)
+struct epoch_note { // one way: of the leader's newest view
+  std::uint64_t mepoch = 0;
+};
+TROUPE_FIELDS(epoch_note, mepoch)
 
 } // namespace troupe
 
@@ -106,7 +147,6 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::engine_info))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::view))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::join))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::leave))
-CAF_ADD_TYPE_ID(troupe_control, (troupe::view_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::tick))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::hb))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::status_query))
@@ -114,15 +154,25 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::cluster_status))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_text))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::shut_down))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::joined))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::stand_by))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_ask))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_answer))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_held))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_end))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::epoch_note))
 CAF_END_TYPE_ID_BLOCK(troupe_control)
 
 namespace troupe {
 
 using membership_actor =
-    caf::typed_actor<answers<join, view>, answers<leave>, answers<hb>, answers<view_query, view>,
+    caf::typed_actor<answers<join, joined>, answers<leave>, answers<hb>, answers<lease_held>,
                      answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,
                      answers<shut_down>, answers<tick>, answers<stop>>;
 // Of a process: it is told every view, and to stop when the cluster does.
-using member_actor = caf::typed_actor<answers<view>, answers<shut_down>, answers<tick>, answers<stop>>;
+using member_actor =
+    caf::typed_actor<answers<view>, answers<stand_by>, answers<shut_down>, answers<tick>, answers<stop>>;
+using voter_actor = caf::typed_actor<answers<lease_ask, lease_answer>, answers<stop>>;
+using leadership_actor = caf::typed_actor<answers<epoch_note>, answers<lease_end>, answers<tick>, answers<stop>>;
 
 } // namespace troupe

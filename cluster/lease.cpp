@@ -25,14 +25,16 @@ bool raise(remembered_epochs& to, const remembered_epochs& from) {
 lease_voter::lease_voter(node_id node, const lease_settings& settings, const std::optional<voter_state>& kept,
                          std::int64_t now)
     : node_(node), settings_(settings), state_(kept.value_or(voter_state{})), granted_until_(now + settings.lease_ms),
-      granted_(kept && kept->term > 0) {}
+      granted_(kept && kept->candidate != candidate_id{}) {}
 
 lease_voter::answer lease_voter::ask(const lease_request& request, std::int64_t now) {
   const bool renewal = request.term == state_.term && request.candidate == state_.candidate && request.term > 0;
   if (request.lease_ms <= 0) { // given back: nobody leads by it
-    if (renewal)
+    if (renewal) {
       granted_ = false;
-    return {{false, state_.term, request.round, node_, 0, state_.known}, false};
+      state_.candidate = {};
+    }
+    return {{false, state_.term, request.round, node_, 0, state_.known}, renewal};
   }
   const bool free = !granted_ || now >= granted_until_;
   answer a{{false, state_.term, request.round, node_, free ? 0 : granted_until_ - now, state_.known}, false};
@@ -147,11 +149,15 @@ std::optional<std::int64_t> lease_candidate::held_since() const {
   return asked[majority - 1];
 }
 
+std::int64_t lease_candidate::leads_until() const {
+  const auto since = held_since();
+  return role_ == role::leading && since ? *since + settings_.lease_ms - settings_.guard_ms : 0;
+}
+
 bool lease_candidate::leads(std::int64_t now) {
   if (role_ != role::leading)
     return false;
-  const auto since = held_since();
-  if (since && now < *since + settings_.lease_ms - settings_.guard_ms)
+  if (now < leads_until())
     return true;
   step_down(now + settings_.guard_ms + jitter(settings_.lease_ms));
   return false;

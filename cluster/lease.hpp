@@ -53,7 +53,7 @@ struct lease_reply {
 // What an agent must not forget. No times: nobody knows how long it was away.
 struct voter_state {
   std::uint64_t term = 0;
-  candidate_id candidate; // who got the term
+  candidate_id candidate; // who got the term; none once it was given back
   remembered_epochs known;
   bool operator==(const voter_state&) const = default;
 };
@@ -98,6 +98,8 @@ public:
 
   // Asked before every act of a leader. Once it says no, this term is over.
   bool leads(std::int64_t now);
+  // While it leads: until when, unless the lease is renewed before.
+  std::int64_t leads_until() const;
   std::uint64_t term() const { return term_; }
   // The highest numbers that agents told with their votes.
   const remembered_epochs& known() const { return known_; }

@@ -30,25 +30,33 @@ struct running_cluster {
   temporary_folder folder;
   std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
 
-  explicit running_cluster(int workers = 2, int port = 0) {
+  // Its nodes n0, n1, ... are all this host; the workers run on n0.
+  explicit running_cluster(int workers = 2, int port = 0, int nodes = 1, const std::string& coordinators = "\"n0\"") {
     std::ofstream out(file);
     out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nrestart_backoff_ms = 100\n"
-        << "[control]\nport = " << port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
-        << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n[[node]]\nname = \"n0\"\nhost = \"127.0.0.1\"\n"
-        << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << workers
-        << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n";
+        << "coordinators = [" << coordinators << "]\n[control]\nport = " << port << "\n[model]\npath = \""
+        << TROUPE_SOURCE_DIR << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
+    for (int i = 0; i < nodes; ++i)
+      out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
+    out << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << workers
+        << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
 
   finished_process launch() { return run_troupe({"launch", file}); }
-  nlohmann::json status() { return nlohmann::json::parse(run_troupe({"status", file, "--json"}).out); }
+  // Null while nobody leads.
+  nlohmann::json status() {
+    const std::string out = run_troupe({"status", file, "--json"}).out;
+    return out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+  }
   nlohmann::json record(const std::string& process) const {
     std::ifstream in(state + "/run/" + process + ".json");
     return nlohmann::json::parse(in);
   }
   template <class Condition> void wait_until(const Condition& condition) {
     for (int i = 0; i < 1200; ++i) {
-      if (condition(status()))
+      if (const auto s = status(); !s.is_null() && condition(s))
         return;
       std::this_thread::sleep_for(50ms);
     }
@@ -182,6 +190,28 @@ BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_ba
   check_equal(by_id(output), expected);
   BOOST_TEST(run_troupe({"status", c.file}).exit_code == 5);
   BOOST_TEST(c.launch().exit_code == 0);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
+  running_cluster c(2, 0, 3, "\"n0\", \"n1\"");
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  const auto before = c.status();
+  const std::string first = before["leader"], second = first == "coordinator.0" ? "coordinator.1" : "coordinator.0";
+  std::string output;
+  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
+  c.kill(first);
+  c.wait_until([&](const nlohmann::json& s) { return s["leader"] == second && s["status"] == "ok"; });
+  c.kill("decode.0"); // the new leader sees to it, as the old one would have
+  batch.join();
+  check_equal(by_id(output), expected);
+  c.wait_until([&](const nlohmann::json& s) { return s["leader"] == second && s["status"] == "ok"; });
+  BOOST_TEST(c.status()["term"].get<std::uint64_t>() > before["term"].get<std::uint64_t>());
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
