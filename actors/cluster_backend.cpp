@@ -85,10 +85,12 @@ private:
     tell_from_outside(front_.gateway, stop{});
     if (const std::size_t left = wait_for_actors(system_, 30s))
       give_up_on_actors(left);
+    ended_.within(30s);
   }
 
   cluster_access access_;
   engine_front front_;
+  bounded_end ended_;
   cluster_system_config config_;
   mutable caf::actor_system system_{config_};
   engine_directory_actor directory_;

@@ -35,6 +35,7 @@ coordinator_process::~coordinator_process() {
   tell_from_outside(membership_, stop{});
   if (const std::size_t left = wait_for_actors(system_, 5s))
     give_up_on_actors(left);
+  ended_.within(30s);
 }
 
 } // namespace troupe

@@ -28,6 +28,7 @@ public:
   bool shut_down() const { return shut_down_; } // the cluster was stopped: this process is the last
 
 private:
+  bounded_end ended_;
   cluster_system_config config_;
   caf::actor_system system_{config_};
   membership_actor membership_;

@@ -24,12 +24,12 @@ struct leadership_state {
   static inline const char* name = "leadership";
   struct link {
     node_id node;
-    voter_actor voter;          // null: not reached
+    voter_actor voter;           // null: not reached
     std::int64_t not_before = 0; // the next attempt to reach it
   };
   leadership_setup setup;
   membership_actor membership;
-  std::vector<link> links; // as setup.voters
+  std::vector<link> links;                  // as setup.voters
   std::optional<lease_candidate> candidate; // always there
   std::uint64_t mepoch = 0;                 // of the newest view of this leader
   lease_held told;                          // the membership actor, last

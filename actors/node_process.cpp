@@ -41,6 +41,7 @@ node_process::~node_process() {
   tell_from_outside(voter_, stop{});
   if (const std::size_t left = wait_for_actors(system_, 5s))
     give_up_on_actors(left);
+  ended_.within(30s);
 }
 
 } // namespace troupe

@@ -30,6 +30,7 @@ public:
   std::optional<std::string> expelled() const;
 
 private:
+  bounded_end ended_;
   cluster_system_config config_;
   caf::actor_system system_{config_};
   voter_actor voter_;

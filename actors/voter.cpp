@@ -30,8 +30,7 @@ caf::result<lease_answer> vote(voter_process_state& st, const lease_ask& a) {
     st.votes->written();
   }
   const lease_reply& r = answer.reply;
-  return lease_answer{r.granted,      r.term,         r.round, r.voter.value,
-                      r.remaining_ms, r.known.mepoch, r.known.config_hash};
+  return lease_answer{r.granted, r.term, r.round, r.voter.value, r.remaining_ms, r.known.mepoch, r.known.config_hash};
 }
 
 } // namespace

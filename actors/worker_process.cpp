@@ -59,6 +59,7 @@ void worker_process::end(std::chrono::milliseconds limit) {
   tell_from_outside(root_, stop{});
   if (const std::size_t left = wait_for_actors(system_, limit))
     give_up_on_actors(left);
+  ended_.within(30s);
 }
 
 } // namespace troupe

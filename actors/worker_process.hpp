@@ -34,6 +34,7 @@ private:
   void end(std::chrono::milliseconds limit);
 
   model_process process_;
+  bounded_end ended_;
   cluster_system_config config_;
   caf::actor_system system_{config_};
   worker_root_actor root_;

@@ -8,6 +8,16 @@
 
 namespace troupe {
 
+namespace {
+
+[[noreturn]] void leave(const char* why) {
+  std::fprintf(stderr, "troupe: %s; leaving with code 70\n", why);
+  std::fflush(nullptr);
+  ::_exit(70);
+}
+
+} // namespace
+
 bool threads_to_be_had(std::size_t count) {
   constexpr std::size_t spare_bytes = std::size_t{64} << 20; // of address space, for what the threads will allocate
   std::promise<void> end;
@@ -40,10 +50,28 @@ std::size_t wait_for_actors(caf::actor_system& system, std::chrono::milliseconds
   }
 }
 
+bounded_end::~bounded_end() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  if (watch_.joinable())
+    watch_.join();
+}
+
+void bounded_end::within(std::chrono::milliseconds limit) {
+  if (watch_.joinable())
+    return;
+  watch_ = std::thread([this, limit] {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, limit, [this] { return over_; }))
+      leave("the actor system did not end in time");
+  });
+}
+
 void give_up_on_actors(std::size_t left) {
-  std::fprintf(stderr, "troupe: %zu actors did not end in time; leaving with code 70\n", left);
-  std::fflush(nullptr);
-  ::_exit(70);
+  leave((std::to_string(left) + " actors did not end in time").c_str());
 }
 
 } // namespace troupe

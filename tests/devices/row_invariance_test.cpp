@@ -11,7 +11,7 @@ BOOST_AUTO_TEST_SUITE(row_invariance)
 // Every operation on one device, against itself and against the reference device.
 static void check_rows(device& d) {
   const auto oracle = make_device("reference", {});
-  for (const row_case& c : row_cases())
+  for (const row_case& c : op_cases())
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
       std::vector<int> batch;
       for (int r = 0; r < 11; ++r)

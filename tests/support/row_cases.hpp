@@ -1029,7 +1029,7 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
 
 } // namespace cases
 
-inline std::span<const row_case> row_cases() {
+inline std::span<const row_case> op_cases() {
   static constexpr row_case all[] = {
       {"lay_out_rows", cases::lay_out_rows},
       {"verify_drafts", cases::verify_drafts},
