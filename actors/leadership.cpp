@@ -80,9 +80,8 @@ void end_lease(self_ptr self) {
     return;
   for (const leadership_state::link& l : st.links)
     if (l.voter)
-      tell(self, l.voter,
-           lease_ask{st.told.term, 0, st.setup.self.node.value, st.setup.self.incarnation, 0, st.mepoch,
-                     st.setup.configuration});
+      tell_from_outside(l.voter, lease_ask{st.told.term, 0, st.setup.self.node.value, st.setup.self.incarnation, 0,
+                                           st.mepoch, st.setup.configuration});
 }
 
 } // namespace
