@@ -13,6 +13,8 @@ struct cluster_system_config : caf::actor_system_config {
     prepare_process<caf::id_block::troupe, caf::id_block::troupe_control>();
     prepare<caf::id_block::troupe, caf::id_block::troupe_control>(*this, "troupe " + build_id(), threads, c.heartbeat,
                                                                   c.connection_timeout);
+    if (c.tls)
+      prepare_tls(*this, *c.tls);
   }
 };
 

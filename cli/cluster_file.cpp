@@ -4,13 +4,76 @@
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
+#include "runtime/base/pending_file.hpp"
+#include <cerrno>
+#include <charconv>
 #include <climits>
+#include <cstdlib>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 namespace troupe {
 
+namespace {
+
+constexpr std::size_t header_digits = 8, most_configuration = 1 << 20; // bytes
+
+// Standard input up to the end of the configuration, no byte further.
+std::string configuration_on_input() {
+  const auto take = [](std::size_t count) {
+    std::string text(count, '\0');
+    for (std::size_t got = 0; got < count;) {
+      const ssize_t n = ::read(STDIN_FILENO, text.data() + got, count - got);
+      if (n < 0 && errno == EINTR)
+        continue;
+      if (n <= 0)
+        throw config_error("standard input", "", "", "ends before the configuration does",
+                           "FILE - is for troupe launch with launcher ssh; give a file");
+      got += static_cast<std::size_t>(n);
+    }
+    return text;
+  };
+  const std::string head = take(header_digits + 1);
+  std::size_t size = 0;
+  const auto [end, why] = std::from_chars(head.data(), head.data() + header_digits, size);
+  if (why != std::errc{} || end != head.data() + header_digits || head.back() != '\n' || size > most_configuration)
+    throw config_error("standard input", "", "", "is no configuration that troupe remote has sent",
+                       "FILE - is for troupe launch with launcher ssh; give a file");
+  return take(size);
+}
+
+} // namespace
+
+std::string sent_configuration(const std::string& toml) {
+  return fmt::format("{:0{}}\n", toml.size(), header_digits) + toml;
+}
+
+loaded_cluster load_cluster_text(const std::string& toml) {
+  char name[] = "/tmp/troupe-cluster-XXXXXX";
+  const int fd = ::mkstemp(name);
+  if (fd < 0)
+    throw config_error("", "/tmp", "", "cannot be written", "free some space");
+  ::close(fd);
+  const struct temporary {
+    std::string path;
+    ~temporary() { ::unlink(path.c_str()); }
+  } file{name};
+  if (const status s = write_whole_file(file.path, toml); !s)
+    throw config_error("", file.path, "", s.failure().message, "free some space");
+  return load_cluster({file.path, {}});
+}
+
 loaded_cluster load_cluster(const cluster_file& file) {
+  if (file.file == "-") {
+    const std::string toml = configuration_on_input();
+    loaded_cluster c = load_cluster_text(toml);
+    c.file = {c.state->configuration_file(), {}};
+    if (const status s = write_whole_file(c.file.file, toml); !s)
+      throw config_error("", "cluster.state_dir", c.file.file, s.failure().message,
+                         "name a folder that this user may write");
+    return c;
+  }
   configuration_reading r = read_configuration({file.file, file.set, process_environment(), default_model_folder()});
   for (std::size_t i = 1; i < r.faults.size(); ++i)
     spdlog::error("{}", r.faults[i].what());
@@ -19,7 +82,8 @@ loaded_cluster load_cluster(const cluster_file& file) {
   auto layout = layout_of(r.configuration);
   if (!layout)
     throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
-  return {r.configuration, std::move(*layout), std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
+  return {file, r.configuration, std::move(*layout),
+          std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
 }
 
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,

@@ -2,18 +2,25 @@
 #pragma once
 #include "actors/cluster_system.hpp"
 #include "cli/options.hpp"
+#include "cluster/certificates.hpp"
 #include <memory>
 
 namespace troupe {
 
 struct loaded_cluster {
+  cluster_file file; // as other processes of this host can read it
   cluster_configuration configuration;
   cluster_layout layout;
   std::shared_ptr<const state_dir> state;
 };
 
-// Throws config_error with the first fault; every further one is logged before.
+// The file "-" stands for a configuration that troupe remote sends on standard input, which stays open as long as that
+// process holds on to this one. Throws config_error with the first fault; every further one is logged before.
 loaded_cluster load_cluster(const cluster_file& file);
+loaded_cluster load_cluster_text(const std::string& toml);
+
+// What troupe remote sends.
+std::string sent_configuration(const std::string& toml);
 
 // The record of this process for as long as the object lives.
 class own_record {

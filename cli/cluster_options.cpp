@@ -58,6 +58,19 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   v->add_option("--rank", worker_.index, "which one")->required()->type_name("R");
   add_incarnation(*v, worker_);
   verbs_.push_back(v);
+  v = add_verb(app, remote_.file, "remote",
+               "Hold a coordinator or node agent on its host through ssh (troupe launch starts it with launcher ssh).");
+  v->add_option("PROCESS", remote_.process, "coordinator.0, node.n0, ...")->required();
+  verbs_.push_back(v);
+  v = app.add_subcommand("keygen",
+                         "Make the keys for security.mode = \"mutual\": an authority, certificates and CURVE keys for "
+                         "nodes and for clients.\nA folder that has an authority already gets keys for further nodes.");
+  v->add_option("DIR", keygen_.folder, "folder, made if it is not there")->required();
+  v->add_option("--node", keygen_.nodes, "a node's name in the cluster's file; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
+  verbs_.push_back(v);
 }
 
 bool cluster_verbs::take(command_line& line) const {
@@ -72,6 +85,8 @@ bool cluster_verbs::take(command_line& line) const {
   take_if(4, coordinator_);
   take_if(5, node_);
   take_if(6, worker_);
+  take_if(7, remote_);
+  take_if(8, keygen_);
   return std::ranges::any_of(verbs_, [](const CLI::App* v) { return v->parsed(); });
 }
 

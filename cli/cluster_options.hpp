@@ -23,6 +23,8 @@ private:
   coordinator_options coordinator_;
   node_options node_;
   worker_options worker_;
+  remote_options remote_;
+  keygen_options keygen_;
   std::vector<CLI::App*> verbs_;
 };
 

@@ -1,5 +1,5 @@
-// troupe coordinator, node, worker: one process of a cluster each, which troupe launch starts; by hand for other
-// launchers.
+// troupe coordinator, node, worker, remote: one process of a cluster each, which troupe launch starts; by hand with
+// launcher manual.
 #include "actors/coordinator_process.hpp"
 #include "actors/node_process.hpp"
 #include "actors/worker_process.hpp"
@@ -7,10 +7,15 @@
 #include "cli/interrupts.hpp"
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
+#include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/name_pattern.hpp"
+#include <csignal>
+#include <fcntl.h>
 #include <optional>
+#include <poll.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 namespace troupe {
 
@@ -25,9 +30,17 @@ std::string address_of(const std::string& bind) {
   return *a;
 }
 
+// Whether the process that sent the configuration on standard input (troupe remote) has let go.
+bool let_go() {
+  pollfd in{STDIN_FILENO, POLLIN, 0};
+  char byte = 0;
+  return ::poll(&in, 1, 0) > 0 && ::read(STDIN_FILENO, &byte, 1) <= 0;
+}
+
 // Until a signal comes or there is nothing left to do.
-template <class Finished> void serve(interrupts& signals, const Finished& finished) {
-  while (signals.count() == 0 && !finished())
+template <class Finished> void serve(interrupts& signals, const cluster_process_options& o, const Finished& finished) {
+  const bool held = o.file.file == "-";
+  while (signals.count() == 0 && !finished() && !(held && let_go()))
     signals.wait({}, 50);
 }
 
@@ -38,7 +51,7 @@ std::uint64_t incarnation_of(const cluster_process_options& o) {
 process_identity process_of(const cluster_process_options& o, const loaded_cluster& c, const std::string& name,
                             std::size_t node) {
   const cluster_configuration& k = c.configuration;
-  return {identity_of(k, c.layout, *c.state),
+  return {identity_of(k, k.node[node].name, c.layout, *c.state),
           name,
           k.node[node].name,
           incarnation_of(o),
@@ -86,13 +99,22 @@ const Place& place_named(const std::vector<Place>& places, const std::string& wa
 
 } // namespace
 
+namespace {
+
+struct held_process {
+  std::string name, host;
+  std::vector<std::string> arguments; // behind "troupe"
+};
+
+} // namespace
+
 int run_coordinator(const cluster_process_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
   const process_place& place =
       place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index", name_of_coordinator);
   coordinator_setup s;
-  s.cluster = identity_of(c.configuration);
+  s.cluster = identity_of(c.configuration, c.configuration.node[place.node].name);
   s.toml = to_toml(c.configuration);
   s.at = {address_of(c.configuration.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.suspect = milliseconds(c.configuration.timeouts.suspect_ms);
@@ -105,7 +127,7 @@ int run_coordinator(const cluster_process_options& o) {
   coordinator_process p(s);
   record.emplace(c.state, s.name, incarnation, endpoint{s.at.host, p.port()}, s.cluster.configuration);
   spdlog::info("event=coordinator_up cluster={} at={}:{}", s.cluster.name, s.at.host, p.port());
-  serve(signals, [&] { return p.shut_down(); });
+  serve(signals, o, [&] { return p.shut_down(); });
   signals.release();
   return exit_ok;
 }
@@ -124,8 +146,8 @@ int run_node(const cluster_process_options& o) {
   for (const rank_place& r : c.layout.ranks)
     if (r.node == place.node)
       s.agent.workers.push_back(
-          {name_of_rank(k, r), {own_path(), "worker", o.file.file, "--rank", std::to_string(r.rank.value)}});
-  for (const std::string& set : o.file.set)
+          {name_of_rank(k, r), {own_path(), "worker", c.file.file, "--rank", std::to_string(r.rank.value)}});
+  for (const std::string& set : c.file.set)
     for (auto& w : s.agent.workers)
       w.arguments.insert(w.arguments.end(), {"--set", set});
   s.agent.state = c.state;
@@ -138,7 +160,7 @@ int run_node(const cluster_process_options& o) {
   const std::string host = s.at.host;
   node_process p(std::move(s));
   record.emplace(c.state, self.name, self.incarnation, endpoint{host, p.port()}, self.cluster.configuration);
-  serve(signals, [&] { return p.told_to_stop() || p.expelled(); });
+  serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
   signals.release();
   if (const auto why = p.expelled()) {
     spdlog::error("event=node_expelled node={} why=\"{}\"", self.node, *why);
@@ -165,13 +187,57 @@ int run_worker(const cluster_process_options& o) {
                  s.process.cluster.configuration);
   spdlog::info("event=worker_up worker={} rank={} incarnation={} at={}:{}", s.process.name, s.rank,
                s.process.incarnation, s.at.host, p.port());
-  serve(signals, [&] { return p.told_to_stop() || p.expelled(); });
+  serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
   signals.release();
   if (const auto why = p.expelled()) {
     spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.process.name, *why);
     return exit_internal;
   }
   return exit_ok;
+}
+
+// Holds a coordinator or node agent on another host: it ends when this process does.
+int run_remote(const remote_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  const cluster_configuration& k = c.configuration;
+  std::vector<held_process> all;
+  for (const process_place& p : c.layout.coordinators)
+    all.push_back(
+        {name_of_coordinator(p), k.node[p.node].host, {"coordinator", "-", "--index", std::to_string(p.index)}});
+  for (const process_place& p : c.layout.node_agents)
+    all.push_back({name_of_node_agent(k, p), k.node[p.node].host, {"node", "-", "--name", k.node[p.node].name}});
+  const held_process& held = place_named(all, o.process, "PROCESS", [](const held_process& h) { return h.name; });
+  const own_record record(c.state, "remote." + held.name, mint_incarnation(), {held.host, 0}, configuration_hash(k));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw config_error("", "ssh", "", "there is no pipe for it", "raise the limit on open files (ulimit -n)");
+  child_process::command command{{"/usr/bin/env", "ssh", "-o", "BatchMode=yes", held.host, "troupe"},
+                                 c.state->log_file(held.name, mint_incarnation()),
+                                 true,
+                                 ends[0]};
+  command.arguments.insert(command.arguments.end(), held.arguments.begin(), held.arguments.end());
+  auto ssh = child_process::start(command);
+  ::close(ends[0]);
+  if (!ssh)
+    throw config_error("", "ssh", "", ssh.failure().message, "see the message");
+  const std::string text = sent_configuration(to_toml(k));
+  std::signal(SIGPIPE, SIG_IGN);
+  const bool sent = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  while (sent && ssh->running() && signals.count() == 0)
+    signals.wait({}, 50);
+  ::close(ends[1]);
+  const auto last = std::chrono::steady_clock::now() + milliseconds(k.timeouts.stop_ms);
+  while (ssh->running() && std::chrono::steady_clock::now() < last)
+    signals.wait({}, 20);
+  if (ssh->running())
+    ssh->signal(SIGKILL);
+  signals.release();
+  const int code = ssh->exit_code().value_or(exit_internal);
+  if (code != exit_ok)
+    spdlog::error("event=remote_ended process={} host={} status=\"{}\" log={}/log", held.name, held.host,
+                  ssh->exit_text(), c.state->path());
+  return code;
 }
 
 } // namespace troupe

@@ -3,10 +3,7 @@
 #include "cli/cluster_file.hpp"
 #include "cli/engine_settings.hpp"
 #include "cluster/incarnation.hpp"
-#include "runtime/base/pending_file.hpp"
-#include <cstdlib>
 #include <filesystem>
-#include <unistd.h>
 
 namespace troupe {
 
@@ -14,24 +11,13 @@ namespace {
 
 // The configuration as the coordinator there gives it.
 loaded_cluster load_from(const endpoint& coordinator) {
-  coordinator_client client({"", "", {coordinator}});
+  coordinator_client client({.name = {}, .configuration = {}, .coordinators = {coordinator}});
   const auto text = client.configuration();
   if (!text)
     throw config_error("command line", "--cluster", to_string(coordinator), text.failure().message,
-                       "give the address and port that troupe launch printed");
-  char name[] = "/tmp/troupe-cluster-XXXXXX";
-  const int fd = ::mkstemp(name);
-  if (fd < 0)
-    throw config_error("", "/tmp", "", "cannot be written", "free some space");
-  ::close(fd);
-  const struct temporary {
-    std::string path;
-    ~temporary() { ::unlink(path.c_str()); }
-  } file{name};
-  if (const status s = write_whole_file(file.path, text->toml); !s)
-    throw config_error("", file.path, "", s.failure().message, "free some space");
-  loaded_cluster c = load_cluster({file.path, {}});
-  return c;
+                       "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
+                       "file");
+  return load_cluster_text(text->toml);
 }
 
 cluster_access access_to(const std::string& where, int& most_sequences) {
@@ -42,7 +28,7 @@ cluster_access access_to(const std::string& where, int& most_sequences) {
                        "give the cluster's file, or what troupe launch printed");
   const loaded_cluster c = is_file ? load_cluster({where, {}}) : load_from(*at);
   cluster_access a;
-  a.identity = identity_of(c.configuration, c.layout, *c.state);
+  a.identity = identity_of(c.configuration, client_key_name, c.layout, *c.state);
   a.host = c.configuration.control.bind;
   a.name = "client." + std::to_string(mint_incarnation());
   a.model = c.configuration.model.path;

@@ -8,11 +8,14 @@
 #include "cluster/incarnation.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <spdlog/spdlog.h>
+#include <sys/file.h>
 #include <thread>
+#include <unistd.h>
 
 namespace troupe {
 
@@ -57,13 +60,71 @@ std::size_t active_workers(const cluster_status& s) {
 }
 
 void check_launchable(const cluster_configuration& c) {
-  if (c.cluster.launcher != launcher_kind::local)
-    throw config_error("", "cluster.launcher", std::string(text_of(c.cluster.launcher)), "cannot be launched from here",
-                       "use launcher = \"local\", or start troupe coordinator, node and worker by hand");
-  if (c.security.mode != security_mode::loopback)
-    throw config_error("", "security.mode", std::string(text_of(c.security.mode)), "is not built yet",
-                       "use mode = \"loopback\"");
+  const launcher_kind by = c.cluster.launcher;
+  if (by == launcher_kind::slurm || by == launcher_kind::k8s)
+    throw config_error("", "cluster.launcher", std::string(text_of(by)), "is not built yet",
+                       "use launcher = \"local\", \"ssh\" or \"manual\"");
+  if (by != launcher_kind::local && c.control.port == 0)
+    throw config_error("", "control.port", "0", "other hosts cannot know which ports are free here",
+                       "give the first of the ports");
 }
+
+// The processes that a cluster begins with: each host's agent starts the rest.
+struct first_process {
+  std::string name, host;
+  std::vector<std::string> arguments; // behind the program; the file is missing
+  endpoint at;                        // port 0: any
+  bool coordinator = false;
+};
+
+std::vector<first_process> first_processes(const loaded_cluster& c) {
+  std::vector<first_process> all;
+  const auto& nodes = c.configuration.node;
+  const auto at = [&](const process_place& p) {
+    return endpoint{nodes[p.node].host, static_cast<std::uint16_t>(p.control_port)};
+  };
+  for (const process_place& p : c.layout.coordinators)
+    all.push_back(
+        {name_of_coordinator(p), nodes[p.node].host, {"coordinator", "--index", std::to_string(p.index)}, at(p), true});
+  for (const process_place& p : c.layout.node_agents)
+    all.push_back(
+        {name_of_node_agent(c.configuration, p), nodes[p.node].host, {"node", "--name", nodes[p.node].name}, at(p)});
+  return all;
+}
+
+int print_commands(const loaded_cluster& c, const std::string& file) {
+  std::cout << "# " << c.configuration.cluster.name << ": run these, each on its host, which has " << file
+            << "; troupe status says when all is there\n";
+  for (const first_process& p : first_processes(c)) {
+    std::cout << "troupe " << p.arguments[0] << " " << file;
+    for (std::size_t i = 1; i < p.arguments.size(); ++i)
+      std::cout << " " << p.arguments[i];
+    for (const std::string& set : c.file.set)
+      std::cout << " --set '" << set << "'";
+    std::cout << "   # " << p.name << " on " << p.host << "\n";
+  }
+  return exit_ok;
+}
+
+// One launch at a time.
+class launch_lock {
+public:
+  explicit launch_lock(const state_dir& state)
+      : fd_(::open((state.path() + "/launch.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      if (fd_ >= 0)
+        ::close(fd_);
+      throw config_error("", "cluster.state_dir", state.path(), "another troupe launch is at work there",
+                         "wait until it is through");
+    }
+  }
+  ~launch_lock() { ::close(fd_); }
+  launch_lock(const launch_lock&) = delete;
+  launch_lock& operator=(const launch_lock&) = delete;
+
+private:
+  int fd_;
+};
 
 // What the configuration asks for and this version does otherwise: the results are the same, the work is not shared.
 void say_what_is_not_shared(const cluster_configuration& c) {
@@ -84,6 +145,9 @@ int run_launch(const launch_options& o) {
   const loaded_cluster c = load_cluster(o.file);
   const cluster_configuration& k = c.configuration;
   check_launchable(k);
+  if (k.cluster.launcher == launcher_kind::manual)
+    return print_commands(c, o.file.file);
+  const launch_lock alone(*c.state);
   const std::string digest = configuration_hash(k);
   c.state->remove_stale();
   const auto running = c.state->running();
@@ -116,20 +180,32 @@ int run_launch(const launch_options& o) {
     spdlog::error("{}; logs are in {}/log", why, c.state->path());
     return signals.count() > 0 ? exit_interrupted : exit_time_out;
   };
-  for (const process_place& p : c.layout.coordinators)
-    if (!c.state->read(name_of_coordinator(p)))
-      all.push_back(
-          start_process(*c.state, name_of_coordinator(p), {"coordinator", file, "--index", std::to_string(p.index)}));
-  if (!wait_until([&] {
-        return std::ranges::all_of(c.layout.coordinators, [&](const process_place& p) {
-          return c.state->read(name_of_coordinator(p)).has_value();
-        });
-      }))
-    return give_up("the coordinator did not start in time");
-  for (const process_place& p : c.layout.node_agents)
-    if (!c.state->read(name_of_node_agent(k, p)))
-      all.push_back(start_process(*c.state, name_of_node_agent(k, p), {"node", file, "--name", k.node[p.node].name}));
-  const cluster_identity id = identity_of(k, c.layout, *c.state);
+  const bool remote = k.cluster.launcher == launcher_kind::ssh;
+  const std::vector<first_process> first = first_processes(c);
+  const auto start = [&](const first_process& p) {
+    if (c.state->read(p.name) || (remote && c.state->read("remote." + p.name)))
+      return;
+    std::vector<std::string> arguments{p.arguments[0], file};
+    if (remote)
+      arguments = {"remote", file, p.name};
+    else
+      arguments.insert(arguments.end(), p.arguments.begin() + 1, p.arguments.end());
+    all.push_back(start_process(*c.state, remote ? "remote." + p.name : p.name, arguments));
+  };
+  // Others look for the coordinators by their ports; where these are free, by their records.
+  const auto answers = [&](const first_process& p) {
+    return p.at.port != 0 ? bool(probe(p.at, 100ms)) : c.state->read(p.name).has_value();
+  };
+  for (const bool coordinator : {true, false}) {
+    for (const first_process& p : first)
+      if (p.coordinator == coordinator)
+        start(p);
+    if (coordinator && !wait_until([&] {
+          return std::ranges::all_of(first, [&](const first_process& p) { return !p.coordinator || answers(p); });
+        }))
+      return give_up("the coordinator did not start in time");
+  }
+  const cluster_identity id = identity_of(k, client_key_name, c.layout, *c.state);
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
@@ -177,7 +253,7 @@ int run_stop(const stop_options& o) {
   if (!gone && !o.now) {
     status told = nothing{};
     {
-      coordinator_client client(identity_of(c.configuration, c.layout, *c.state));
+      coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
       told = client.shut_down();
     }
     if (told)

@@ -87,6 +87,16 @@ struct coordinator_options : cluster_process_options {};
 struct node_options : cluster_process_options {};
 struct worker_options : cluster_process_options {};
 
+struct remote_options {
+  cluster_file file;
+  std::string process; // coordinator.0, node.n0
+};
+
+struct keygen_options {
+  std::string folder;
+  std::vector<std::string> nodes;
+};
+
 struct launch_options {
   cluster_file file;
   int wait_ms = 300000; // until all workers must be active
@@ -137,7 +147,7 @@ struct command_line {
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
                tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options,
                launch_options, status_options, stop_options, logs_options, coordinator_options, node_options,
-               worker_options, check_options>
+               worker_options, remote_options, keygen_options, check_options>
       verb;
 };
 

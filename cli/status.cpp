@@ -93,7 +93,7 @@ std::string text_of(const cluster_status& s, const std::string& name, const std:
 int run_status(const status_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
-  coordinator_client client(identity_of(c.configuration, c.layout, *c.state));
+  coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
   for (;;) {
     const auto s = client.status();
     if (!s) {

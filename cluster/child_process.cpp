@@ -20,7 +20,7 @@ int open_process(pid_t pid) {
 }
 
 // Of the child, between fork and exec: nothing here allocates or locks. Ends with the errno that stopped it.
-[[noreturn]] void become(char* const* arguments, int log, int failure, pid_t parent, bool dies_with_parent) {
+[[noreturn]] void become(char* const* arguments, int input, int log, int failure, pid_t parent, bool dies_with_parent) {
   const auto give_up = [&] {
     const int why = errno;
     [[maybe_unused]] const ssize_t n = ::write(failure, &why, sizeof why);
@@ -37,8 +37,8 @@ int open_process(pid_t pid) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int nothing_to_read = ::open("/dev/null", O_RDONLY);
-  if (nothing_to_read < 0 || ::dup2(nothing_to_read, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0)
+  const int in = input >= 0 ? input : ::open("/dev/null", O_RDONLY);
+  if (in < 0 || ::dup2(in, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0)
     give_up();
   ::execv(arguments[0], arguments);
   give_up();
@@ -78,7 +78,7 @@ result<child_process> child_process::start(const command& c) {
   arguments.push_back(nullptr);
   const pid_t parent = ::getpid(), pid = ::fork();
   if (pid == 0)
-    become(arguments.data(), log, failure[1], parent, c.dies_with_parent);
+    become(arguments.data(), c.input, log, failure[1], parent, c.dies_with_parent);
   int why = pid < 0 ? errno : 0;
   ::close(log);
   ::close(failure[1]);

@@ -18,8 +18,9 @@ public:
     std::vector<std::string> arguments; // the program first
     std::string log;                    // file that takes its standard output and error, at the end
     bool dies_with_parent = false;      // killed when the thread that started it ends
+    int input = -1;                     // descriptor for its standard input; -1: that is empty
   };
-  // A session of its own, signals as at login, standard input empty. Code: cannot_start.
+  // A session of its own, signals as at login. Code: cannot_start.
   static result<child_process> start(const command& c);
   // A running process of another parent. Code: not_running.
   static result<child_process> adopt(pid_t pid, std::uint64_t ticks);

@@ -15,16 +15,22 @@ std::string name_of_node_agent(const cluster_configuration& c, const process_pla
   return "node." + c.node[place.node].name;
 }
 
-cluster_identity identity_of(const cluster_configuration& c) {
-  return {c.cluster.name,
-          configuration_hash(c),
-          {},
-          std::chrono::milliseconds(c.control.heartbeat_ms),
-          std::chrono::milliseconds(c.control.connection_timeout_ms)};
+cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name) {
+  cluster_identity id{c.cluster.name,
+                      configuration_hash(c),
+                      {},
+                      std::chrono::milliseconds(c.control.heartbeat_ms),
+                      std::chrono::milliseconds(c.control.connection_timeout_ms),
+                      {}};
+  if (c.security.mode == security_mode::mutual)
+    id.tls = tls_files{with_node(c.security.ca, key_name), with_node(c.security.cert, key_name),
+                       with_node(c.security.key, key_name)};
+  return id;
 }
 
-cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state) {
-  cluster_identity id = identity_of(c);
+cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name, const cluster_layout& layout,
+                             const state_dir& state) {
+  cluster_identity id = identity_of(c, key_name);
   for (const process_place& p : layout.coordinators) {
     if (p.control_port != 0)
       id.coordinators.push_back({c.node[p.node].host, static_cast<std::uint16_t>(p.control_port)});

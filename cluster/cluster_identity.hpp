@@ -4,7 +4,9 @@
 #include "cluster/connect.hpp"
 #include "cluster/layout.hpp"
 #include "cluster/state_dir.hpp"
+#include "cluster/tls.hpp"
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +17,14 @@ struct cluster_identity {
   std::string configuration;          // digest
   std::vector<endpoint> coordinators; // in the order in which they are asked
   std::chrono::milliseconds heartbeat{500}, connection_timeout{2000};
+  std::optional<tls_files> tls; // of this process; none: what is listened on is not to be reached from other machines
 };
 
-// Without coordinators, as they themselves have it.
-cluster_identity identity_of(const cluster_configuration& c);
+// key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.
+cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name);
 // Coordinators whose port is "any" are found by their records: those that run on this host.
-cluster_identity identity_of(const cluster_configuration& c, const cluster_layout& layout, const state_dir& state);
+cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name, const cluster_layout& layout,
+                             const state_dir& state);
 
 // Names of processes, unique in a cluster: "decode.3", "coordinator.0", "node.n0".
 std::string name_of_rank(const cluster_configuration& c, const rank_place& place);

@@ -30,21 +30,25 @@ struct running_cluster {
   temporary_folder folder;
   std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
 
-  // Its nodes n0, n1, ... are all this host; the workers run on n0.
-  explicit running_cluster(int workers = 2, int port = 0, int nodes = 1, const std::string& coordinators = "\"n0\"") {
+  struct shape {
+    int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host; the workers run on n0
+    std::string coordinators = "\"n0\"", launcher = "local", security{}; // keys of [security]
+  };
+  explicit running_cluster(const shape& s) {
     std::ofstream out(file);
-    out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nrestart_backoff_ms = 100\n"
-        << "coordinators = [" << coordinators << "]\n[control]\nport = " << port << "\n[model]\npath = \""
-        << TROUPE_SOURCE_DIR << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
-    for (int i = 0; i < nodes; ++i)
+    out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"" << s.launcher
+        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n[security]\n"
+        << s.security << "\n[control]\nport = " << s.port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
+        << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
+    for (int i = 0; i < s.nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
-    out << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << workers
+    out << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << s.workers
         << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
 
-  finished_process launch() { return run_troupe({"launch", file}); }
+  finished_process launch(const process_options& options = {}) { return run_troupe({"launch", file}, options); }
   // Null while nobody leads.
   nlohmann::json status() {
     const std::string out = run_troupe({"status", file, "--json"}).out;
@@ -131,7 +135,7 @@ void check_equal(const std::map<std::string, std::string>& got, const std::map<s
 BOOST_AUTO_TEST_SUITE(cluster_verbs)
 
 BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing) {
-  running_cluster c(3);
+  running_cluster c({.workers = 3});
   const std::string lines = mixed_lines(16);
   const auto up = c.launch();
   BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
@@ -159,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
 }
 
 BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
-  running_cluster c(2);
+  running_cluster c({});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
@@ -178,7 +182,7 @@ BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
 }
 
 BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_back) {
-  running_cluster c(2, free_port());
+  running_cluster c({.port = free_port()});
   const std::string lines = mixed_lines(16);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
@@ -196,7 +200,7 @@ BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_ba
 }
 
 BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
-  running_cluster c(2, 0, 3, "\"n0\", \"n1\"");
+  running_cluster c({.nodes = 3, .coordinators = "\"n0\", \"n1\""});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
@@ -217,8 +221,79 @@ BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
   c.expect_nothing_left();
 }
 
+BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
+  const temporary_folder keys, others;
+  const auto security = [](const temporary_folder& folder) {
+    const auto made = run_troupe({"keygen", folder / "keys", "--node", "n0"});
+    BOOST_REQUIRE_MESSAGE(made.exit_code == 0, made.err);
+    return made.out.substr(made.out.find("mode = "));
+  };
+  running_cluster c({.workers = 1, .security = security(keys)});
+  const std::string lines = mixed_lines(8);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  BOOST_TEST(c.status()["status"] == "ok");
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  std::ifstream in(c.file);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  const auto refused = [&](const std::string& other) {
+    const std::string file = c.folder / "other.toml";
+    std::ofstream(file) << other;
+    const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", file});
+    BOOST_TEST(run.exit_code == 2);
+    BOOST_TEST(run.out == "");
+    BOOST_TEST(run_troupe({"status", file}).exit_code == 5);
+  };
+  const auto security_at = text.find("[security]\n") + 11;
+  const auto replaced = [&](const std::string& by) {
+    return text.substr(0, security_at) + by + text.substr(text.find("[control]"));
+  };
+  refused(replaced(security(others)));        // keys of another authority
+  refused(replaced("mode = \"loopback\"\n")); // none
+  BOOST_TEST(c.status()["status"] == "ok");
+  const auto again = run_troupe({"keygen", keys / "keys", "--node", "n0"});
+  BOOST_TEST(again.exit_code == 2);
+  BOOST_TEST(contains(again.err, "n0.key"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+// A stand-in for ssh runs what it is given on this host.
+BOOST_AUTO_TEST_CASE(hosts_are_started_through_ssh_and_end_with_it) {
+  const temporary_folder bin;
+  std::filesystem::create_symlink(TROUPE_BINARY, bin / "troupe");
+  std::ofstream(bin / "ssh") << "#!/bin/sh\n[ \"$1 $2 $3\" = '-o BatchMode=yes 127.0.0.1' ] || exit 9\nshift 3\n"
+                                "exec env \"$@\"\n";
+  std::filesystem::permissions(bin / "ssh", std::filesystem::perms::owner_all);
+  process_options with_stand_in;
+  with_stand_in.environment["PATH"] = bin / "" + ":" + std::getenv("PATH");
+  running_cluster c({.workers = 1, .port = free_port(), .nodes = 2, .launcher = "ssh"});
+  const auto up = c.launch(with_stand_in);
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  BOOST_TEST(c.status()["status"] == "ok");
+  const std::string lines = mixed_lines(4);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), alone(lines));
+  c.kill("remote.node.n1"); // its agent ends with it
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "degraded"; });
+  BOOST_TEST(c.launch(with_stand_in).exit_code == 0);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(by_hand_the_commands_are_printed) {
+  running_cluster c({.port = 47000, .nodes = 2, .launcher = "manual"});
+  const auto printed = c.launch();
+  BOOST_TEST(printed.exit_code == 0);
+  for (const std::string& command : {"troupe coordinator " + c.file + " --index 0   # coordinator.0 on 127.0.0.1\n",
+                                     "troupe node " + c.file + " --name n0   # node.n0 on 127.0.0.1\n",
+                                     "troupe node " + c.file + " --name n1   # node.n1 on 127.0.0.1\n"})
+    BOOST_TEST(contains(printed.out, command), printed.out);
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_said) {
-  running_cluster c(1);
+  running_cluster c({.workers = 1});
   const auto said = [](const finished_process& p, int code, const std::string& part) {
     BOOST_TEST(p.exit_code == code);
     BOOST_TEST(contains(p.err, part), p.err);

@@ -1,0 +1,192 @@
+#include "cluster/certificates.hpp"
+#include "cluster/curve.hpp"
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+template <auto free_it> struct freed {
+  template <class T> void operator()(T* p) const { free_it(p); }
+};
+using key_ptr = std::unique_ptr<EVP_PKEY, freed<EVP_PKEY_free>>;
+using certificate_ptr = std::unique_ptr<X509, freed<X509_free>>;
+using extension_ptr = std::unique_ptr<X509_EXTENSION, freed<X509_EXTENSION_free>>;
+using bio_ptr = std::unique_ptr<BIO, freed<BIO_free_all>>;
+
+constexpr long seconds_per_day = 86400;
+constexpr long valid_days = 3650, backdated_days = 1; // clocks of hosts differ
+constexpr int certificate_version = 2;                // which X.509 calls 3
+
+struct authority {
+  key_ptr key;
+  certificate_ptr certificate;
+};
+
+error failed(const std::string& what) {
+  return {"no_keys", what + " failed in OpenSSL"};
+}
+
+bool add_extension(X509& to, X509& issuer, int kind, const char* value) {
+  X509V3_CTX context;
+  X509V3_set_ctx_nodb(&context);
+  X509V3_set_ctx(&context, &issuer, &to, nullptr, nullptr, 0);
+  const extension_ptr e(X509V3_EXT_conf_nid(nullptr, &context, kind, value));
+  return e && X509_add_ext(&to, e.get(), -1) == 1;
+}
+
+// A certificate of the key, signed by the issuer; without one by the key itself, as an authority.
+certificate_ptr make_certificate(const std::string& name, EVP_PKEY& key, const authority* issuer) {
+  certificate_ptr c(X509_new());
+  unsigned char serial[8];
+  if (!c || RAND_bytes(serial, sizeof serial) != 1)
+    return nullptr;
+  std::uint64_t number = 0;
+  std::memcpy(&number, serial, sizeof serial);
+  X509_NAME* subject = X509_get_subject_name(c.get());
+  X509& signer = issuer != nullptr ? *issuer->certificate : *c;
+  const bool good =
+      X509_set_version(c.get(), certificate_version) == 1 &&
+      ASN1_INTEGER_set_uint64(X509_get_serialNumber(c.get()), number) == 1 &&
+      X509_gmtime_adj(X509_getm_notBefore(c.get()), -backdated_days * seconds_per_day) != nullptr &&
+      X509_gmtime_adj(X509_getm_notAfter(c.get()), valid_days * seconds_per_day) != nullptr &&
+      X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1,
+                                 -1, 0) == 1 &&
+      X509_set_issuer_name(c.get(), X509_get_subject_name(&signer)) == 1 && X509_set_pubkey(c.get(), &key) == 1 &&
+      add_extension(*c, signer, NID_basic_constraints, issuer != nullptr ? "critical,CA:FALSE" : "critical,CA:TRUE") &&
+      add_extension(*c, signer, NID_key_usage, issuer != nullptr ? "critical,digitalSignature" : "critical,keyCertSign") &&
+      (issuer == nullptr || add_extension(*c, signer, NID_ext_key_usage, "serverAuth,clientAuth")) &&
+      X509_sign(c.get(), issuer != nullptr ? issuer->key.get() : &key, EVP_sha256()) > 0;
+  return good ? std::move(c) : nullptr;
+}
+
+key_ptr make_key() {
+  return key_ptr(EVP_EC_gen("P-256"));
+}
+
+std::string text_of(BIO& bio) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(&bio, &data);
+  return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
+}
+std::string pem_of(EVP_PKEY& key) {
+  const bio_ptr out(BIO_new(BIO_s_mem()));
+  return PEM_write_bio_PrivateKey(out.get(), &key, nullptr, nullptr, 0, nullptr, nullptr) == 1 ? text_of(*out) : "";
+}
+std::string pem_of(X509& certificate) {
+  const bio_ptr out(BIO_new(BIO_s_mem()));
+  return PEM_write_bio_X509(out.get(), &certificate) == 1 ? text_of(*out) : "";
+}
+
+std::string read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A file that was not there before, with these rights from the start.
+status write_new(const std::string& file, const std::string& text, mode_t rights) {
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, rights);
+  if (fd < 0)
+    return error{errno == EEXIST ? "keys_exist" : "write_failed", file + ": " + std::strerror(errno)};
+  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (::close(fd) != 0 || !written) {
+    ::unlink(file.c_str());
+    return error{"write_failed", file + ": " + std::strerror(errno)};
+  }
+  return nothing{};
+}
+
+class key_folder {
+public:
+  explicit key_folder(std::string folder) : folder_(std::move(folder)) {}
+  const std::vector<std::string>& written() const { return written_; }
+
+  status open() {
+    std::error_code why;
+    std::filesystem::create_directories(folder_, why);
+    if (why)
+      return error{"write_failed", folder_ + ": " + why.message()};
+    ::chmod(folder_.c_str(), 0700);
+    const std::string key = read(folder_ + "/ca.key"), certificate = read(folder_ + "/ca.pem");
+    return key.empty() && certificate.empty() ? make_authority() : take_authority(key, certificate);
+  }
+
+  status add(const std::string& name) {
+    const key_ptr key = make_key();
+    const certificate_ptr c = key ? make_certificate(name, *key, &authority_) : nullptr;
+    if (!c)
+      return failed("making the certificate of " + name);
+    const auto curve = make_curve_keys();
+    if (!curve)
+      return curve.failure();
+    for (const auto& [ending, text, rights] :
+         {std::tuple(".key", pem_of(*key), 0600), std::tuple(".pem", pem_of(*c), 0644),
+          std::tuple(".curve", curve->public_key + "\n" + curve->secret_key + "\n", 0600)})
+      if (const status s = write("/" + name + ending, text, static_cast<mode_t>(rights)); !s)
+        return s;
+    return nothing{};
+  }
+
+private:
+  status write(const std::string& name, const std::string& text, mode_t rights) {
+    if (text.empty())
+      return failed("writing " + name);
+    const status s = write_new(folder_ + name, text, rights);
+    if (s)
+      written_.push_back(folder_ + name);
+    return s;
+  }
+
+  status make_authority() {
+    authority_.key = make_key();
+    if (authority_.key)
+      authority_.certificate = make_certificate("troupe authority", *authority_.key, nullptr);
+    if (!authority_.certificate)
+      return failed("making the authority");
+    if (const status s = write("/ca.key", pem_of(*authority_.key), 0600); !s)
+      return s;
+    return write("/ca.pem", pem_of(*authority_.certificate), 0644);
+  }
+
+  status take_authority(const std::string& key, const std::string& certificate) {
+    const bio_ptr k(BIO_new_mem_buf(key.data(), static_cast<int>(key.size()))),
+        c(BIO_new_mem_buf(certificate.data(), static_cast<int>(certificate.size())));
+    authority_.key.reset(PEM_read_bio_PrivateKey(k.get(), nullptr, nullptr, nullptr));
+    authority_.certificate.reset(PEM_read_bio_X509(c.get(), nullptr, nullptr, nullptr));
+    if (!authority_.key || !authority_.certificate ||
+        X509_check_private_key(authority_.certificate.get(), authority_.key.get()) != 1)
+      return error{"no_keys", folder_ + "/ca.key and ca.pem are not the two parts of one authority"};
+    return nothing{};
+  }
+
+  std::string folder_;
+  authority authority_;
+  std::vector<std::string> written_;
+};
+
+} // namespace
+
+result<std::vector<std::string>> make_cluster_keys(const std::string& folder, const std::vector<std::string>& names) {
+  key_folder keys(folder);
+  if (const status s = keys.open(); !s)
+    return s.failure();
+  for (const std::string& name : names)
+    if (const status s = keys.add(name); !s)
+      return s.failure();
+  return keys.written();
+}
+
+} // namespace troupe

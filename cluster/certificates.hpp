@@ -1,0 +1,19 @@
+// The keys of a cluster in mode "mutual" (cluster.md §3.12), as troupe keygen makes them: an authority of its own, one
+// certificate for each node and one for clients, and CURVE keys of their names.
+#pragma once
+#include "runtime/base/result.hpp"
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// The name under which processes use keys that are no node's: troupe generate --cluster and the like.
+inline constexpr const char* client_key_name = "client";
+
+// Writes into the folder, which is made (0700) if it is not there: ca.pem and ca.key; NAME.pem, NAME.key and
+// NAME.curve for each name. An authority that is there is used again, so that nodes can be added; files of a name that
+// are there already are an error ("keys_exist"). Keys are readable by their owner only. Gives the files written.
+// Further codes: write_failed, no_keys.
+result<std::vector<std::string>> make_cluster_keys(const std::string& folder, const std::vector<std::string>& names);
+
+} // namespace troupe

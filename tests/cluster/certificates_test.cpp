@@ -1,0 +1,76 @@
+#include "cluster/certificates.hpp"
+#include "tests/support/process.hpp"
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <sys/stat.h>
+
+using namespace troupe;
+
+namespace {
+
+using certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+
+certificate read_certificate(const std::string& file) {
+  const std::unique_ptr<BIO, decltype(&BIO_free_all)> in(BIO_new_file(file.c_str(), "r"), BIO_free_all);
+  return {in ? PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr) : nullptr, X509_free};
+}
+
+bool signed_by(const std::string& file, const std::string& authority) {
+  const certificate c = read_certificate(file), ca = read_certificate(authority);
+  return c && ca && X509_check_issued(ca.get(), c.get()) == X509_V_OK &&
+         X509_verify(c.get(), X509_get0_pubkey(ca.get())) == 1;
+}
+
+mode_t rights_of(const std::string& file) {
+  struct stat info {};
+  BOOST_REQUIRE(::stat(file.c_str(), &info) == 0);
+  return info.st_mode & 0777;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(certificates)
+
+BOOST_AUTO_TEST_CASE(one_authority_signs_for_all_names) {
+  const test_support::temporary_folder there;
+  const std::string keys = there / "keys";
+  const auto made = make_cluster_keys(keys, {"n0", "client"});
+  BOOST_REQUIRE(made);
+  BOOST_TEST(made->size() == 8u);
+  BOOST_TEST(signed_by(keys + "/n0.pem", keys + "/ca.pem"));
+  BOOST_TEST(signed_by(keys + "/client.pem", keys + "/ca.pem"));
+  BOOST_TEST(rights_of(keys) == 0700u);
+  for (const char* secret : {"/ca.key", "/n0.key", "/n0.curve", "/client.key"})
+    BOOST_TEST(rights_of(keys + secret) == 0600u, secret);
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n1"})); // a node that comes later
+  BOOST_TEST(signed_by(keys + "/n1.pem", keys + "/ca.pem"));
+  const auto other = make_cluster_keys(there / "other", {"n0"});
+  BOOST_REQUIRE(other);
+  BOOST_TEST(!signed_by(keys + "/n0.pem", there / "other/ca.pem"));
+}
+
+BOOST_AUTO_TEST_CASE(keys_that_are_there_stay_as_they_are) {
+  const test_support::temporary_folder there;
+  const std::string keys = there / "keys";
+  const auto text = [&](const std::string& name) {
+    std::ifstream in(keys + name);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n0"}));
+  const std::string before = text("/n0.key"), authority = text("/ca.key");
+  const auto again = make_cluster_keys(keys, {"n0"});
+  BOOST_REQUIRE(!again);
+  BOOST_TEST(again.failure().code == "keys_exist");
+  BOOST_TEST(text("/n0.key") == before);
+  BOOST_TEST(text("/ca.key") == authority);
+  std::filesystem::remove(keys + "/ca.pem"); // an authority of which a part is gone signs nothing
+  BOOST_TEST(make_cluster_keys(keys, {"n2"}).failure().code == "no_keys");
+  BOOST_TEST(make_cluster_keys("/proc/no/such/folder", {"n0"}).failure().code == "write_failed");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
