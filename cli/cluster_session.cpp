@@ -11,7 +11,7 @@ namespace {
 
 // The configuration as the coordinator there gives it.
 loaded_cluster load_from(const endpoint& coordinator) {
-  coordinator_client client({.name = {}, .configuration = {}, .coordinators = {coordinator}});
+  coordinator_client client({.name = {}, .configuration = {}, .coordinators = {coordinator}, .tls = {}});
   const auto text = client.configuration();
   if (!text)
     throw config_error("command line", "--cluster", to_string(coordinator), text.failure().message,

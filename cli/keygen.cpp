@@ -17,8 +17,9 @@ int run_keygen(const keygen_options& o) {
   const auto files = make_cluster_keys(o.folder, names);
   if (!files)
     throw config_error("", "keygen", o.folder, files.failure().message,
-                       files.failure().code == "keys_exist" ? "these keys are in use perhaps: remove them first, or leave the node out"
-                                                            : "see the message");
+                       files.failure().code == "keys_exist"
+                           ? "these keys are in use perhaps: remove them first, or leave the node out"
+                           : "see the message");
   for (const std::string& file : *files)
     std::cout << file << "\n";
   const std::string folder = std::filesystem::absolute(o.folder).lexically_normal().string();

@@ -67,7 +67,8 @@ certificate_ptr make_certificate(const std::string& name, EVP_PKEY& key, const a
                                  -1, 0) == 1 &&
       X509_set_issuer_name(c.get(), X509_get_subject_name(&signer)) == 1 && X509_set_pubkey(c.get(), &key) == 1 &&
       add_extension(*c, signer, NID_basic_constraints, issuer != nullptr ? "critical,CA:FALSE" : "critical,CA:TRUE") &&
-      add_extension(*c, signer, NID_key_usage, issuer != nullptr ? "critical,digitalSignature" : "critical,keyCertSign") &&
+      add_extension(*c, signer, NID_key_usage,
+                    issuer != nullptr ? "critical,digitalSignature" : "critical,keyCertSign") &&
       (issuer == nullptr || add_extension(*c, signer, NID_ext_key_usage, "serverAuth,clientAuth")) &&
       X509_sign(c.get(), issuer != nullptr ? issuer->key.get() : &key, EVP_sha256()) > 0;
   return good ? std::move(c) : nullptr;

@@ -22,7 +22,7 @@ struct small_cluster {
   // Of `count` workers, ranks 0, 1, ...
   explicit small_cluster(std::uint32_t count) {
     using std::chrono::milliseconds; // nobody is to be held for dead because the machine is slow
-    identity = {"test", "digest", {}, milliseconds(500), milliseconds(60000)};
+    identity = {"test", "digest", {}, milliseconds(500), milliseconds(60000), {}};
     coordinator_setup c;
     c.suspect = milliseconds(30000);
     c.dead = milliseconds(60000);

@@ -13,7 +13,7 @@ namespace {
 constexpr lease_settings short_lease{900, 200, 150, 60000};
 
 struct voted_cluster {
-  cluster_identity identity{"test", "digest", {}, 500ms, 60000ms};
+  cluster_identity identity{"test", "digest", {}, 500ms, 60000ms, {}};
   std::array<std::optional<endpoint>, 3> voters_at;
   std::array<std::unique_ptr<node_process>, 3> nodes;
   std::array<std::unique_ptr<coordinator_process>, 2> coordinators;

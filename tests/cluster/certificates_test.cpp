@@ -7,6 +7,7 @@
 #include <memory>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 using namespace troupe;
