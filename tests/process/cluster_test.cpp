@@ -30,16 +30,21 @@ struct running_cluster {
   temporary_folder folder;
   std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
 
-  // Its nodes n0, n1, ... are all this host; the workers run on n0.
-  explicit running_cluster(int workers = 2, int port = 0, int nodes = 1, const std::string& coordinators = "\"n0\"") {
+  // Its nodes n0, n1, ... are all this host; the workers run on n0. prompts: of the workers before them, which compute
+  // prompts for them.
+  explicit running_cluster(int workers = 2, int port = 0, int nodes = 1, const std::string& coordinators = "\"n0\"",
+                           int prompts = 0) {
     std::ofstream out(file);
     out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nrestart_backoff_ms = 100\n"
         << "coordinators = [" << coordinators << "]\n[control]\nport = " << port << "\n[model]\npath = \""
         << TROUPE_SOURCE_DIR << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
     for (int i = 0; i < nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
-    out << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << workers
-        << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+    if (prompts > 0)
+      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = " << prompts
+          << "\ndevice = \"cpu\"\nthreads = 1\n";
+    out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (prompts > 0 ? "completion" : "normal")
+        << "\"\nnode = [\"n0\"]\ncount = " << workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
@@ -213,6 +218,40 @@ BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
   c.wait_until([&](const nlohmann::json& s) { return s["leader"] == second && s["status"] == "ok"; });
   BOOST_TEST(c.status()["term"].get<std::uint64_t>() > before["term"].get<std::uint64_t>());
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+// Sums over the workers.
+std::uint64_t handoffs_of(const nlohmann::json& status, const char* what) {
+  std::uint64_t sum = 0;
+  for (const auto& m : status["members"])
+    if (!m["handoffs"].is_null())
+      sum += m["handoffs"][what].get<std::uint64_t>();
+  return sum;
+}
+
+BOOST_AUTO_TEST_CASE(prompts_and_outputs_are_computed_by_workers_of_their_own) {
+  running_cluster c(2, 0, 1, "\"n0\"", 1);
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  c.wait_until([](const nlohmann::json& s) { return handoffs_of(s, "received") == 18; }); // the others ask for rows
+  BOOST_TEST(handoffs_of(c.status(), "failed") == 0u);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "tail ms"));
+  // Killed while they work: prefill.0 with prompts and their caches, decode.0 with outputs.
+  for (const char* const victim : {"prefill.0", "decode.0"}) {
+    std::string output;
+    std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+    const std::uint64_t before = steps_of(c.status());
+    c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
+    c.kill(victim);
+    batch.join();
+    check_equal(by_id(output), expected);
+    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  }
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }
