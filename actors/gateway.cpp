@@ -51,7 +51,7 @@ void lose_engine(gateway_state& st, const rank_lost& l) {
     return;
   st.engines[l.rank].lost = l.why;
   st.loads[l.rank].accepting = false;
-  st.router.forget(l.rank);
+  st.chooser.forget(l.rank);
 }
 
 // Its requests hear of it here: from an engine that hangs nothing else would come.
@@ -60,18 +60,60 @@ void move_from(self_ptr self, const rank_lost& l) {
   lose_engine(st, l);
   if (st.setup.replays)
     for (auto& [number, e] : st.live)
-      if (e.rank == l.rank)
+      if (e.rank == l.rank || e.prompt_rank == l.rank)
         tell(self, e.session, l);
 }
 
-void book(gateway_state& st, gateway_state::entry& e, std::size_t rank) {
-  e.rank = rank;
-  st.loads[rank].outstanding_tokens += e.cost;
+void book_off_prompt(gateway_state& st, gateway_state::entry& e) {
+  if (e.prompt_rank != no_engine)
+    st.loads[std::exchange(e.prompt_rank, no_engine)].outstanding_tokens -=
+        static_cast<std::int64_t>(e.request->prompt.size());
+}
+
+void book(gateway_state& st, gateway_state::entry& e, const engine_choice& c) {
+  e.rank = c.engine;
+  st.loads[c.engine].outstanding_tokens += e.cost;
+  e.prompt_rank = c.prompt;
+  if (c.prompt != no_engine)
+    st.loads[c.prompt].outstanding_tokens += static_cast<std::int64_t>(e.request->prompt.size());
 }
 
 void book_off(gateway_state& st, gateway_state::entry& e) {
+  book_off_prompt(st, e);
   if (e.rank != no_engine)
     st.loads[std::exchange(e.rank, no_engine)].outstanding_tokens -= e.cost;
+}
+
+engine_choice choose(gateway_state& st, const request_record& r) {
+  return st.chooser.choose(st.loads,
+                           {static_cast<std::int32_t>(r.prompt.size()), std::int64_t{r.params.max_tokens} * r.params.n,
+                            r.params.prompt_logprobs || !r.logit_rows.empty()},
+                           chain_of(st, r));
+}
+
+placed place_of(gateway_state& st, const engine_choice& c) {
+  placed p{static_cast<std::uint32_t>(c.engine), st.engines[c.engine].scheduler, {}};
+  if (c.prompt == no_engine)
+    return p;
+  const handoff_place& to = st.engines[c.engine].at;
+  p.prompt = {st.engines[c.prompt].scheduler,
+              static_cast<std::uint32_t>(c.prompt),
+              {++st.next_handoff, true, p.rank, to.node, to.endpoint, to.incarnation}};
+  return p;
+}
+
+constexpr auto look_for_room_again = std::chrono::milliseconds(20);
+
+// Without an engine a request waits: for the next that joins, or for room.
+void wait_for_place(self_ptr self, std::uint64_t number, const engine_choice& c) {
+  auto& st = state_of(self);
+  if (!c.full) {
+    st.homeless.push_back(number);
+    return;
+  }
+  st.crowded.insert(number);
+  if (!std::exchange(st.looking, true))
+    tell_later(self, look_for_room_again, tick{});
 }
 
 // A live request that has no engine gets one, or waits for the next that joins.
@@ -81,13 +123,33 @@ void place(self_ptr self, std::uint64_t number) {
   if (at == st.live.end())
     return;
   gateway_state::entry& e = at->second;
-  const std::size_t rank = st.router.choose_engine(st.loads, e.cost, chain_of(st, *e.request));
-  if (rank == no_engine) {
-    st.homeless.push_back(number);
-    return;
+  const engine_choice c = choose(st, *e.request);
+  if (c.engine == no_engine)
+    return wait_for_place(self, number, c);
+  book(st, e, c);
+  tell(self, e.session, place_of(st, c));
+}
+
+// The first of those that wait for room ask again; the others would only be refused too.
+void look_for_room(self_ptr self) {
+  constexpr std::size_t at_once = 8;
+  auto& st = state_of(self);
+  st.looking = false;
+  for (engine_load& l : st.loads)
+    l.full = false;
+  const std::vector<std::uint64_t> all(st.crowded.begin(), st.crowded.end());
+  for (std::size_t i = 0; i < all.size() && i < at_once; ++i) {
+    st.crowded.erase(all[i]);
+    place(self, all[i]);
   }
-  book(st, e, rank);
-  tell(self, e.session, placed{static_cast<std::uint32_t>(rank), st.engines[rank].scheduler});
+  if (!st.crowded.empty() && !std::exchange(st.looking, true))
+    tell_later(self, look_for_room_again, tick{});
+}
+
+void end_prompt(self_ptr self, const prompt_done& d) {
+  auto& st = state_of(self);
+  if (const auto at = st.live.find(d.req.number); at != st.live.end())
+    book_off_prompt(st, at->second);
 }
 
 void find_another(self_ptr self, const place_wanted& p) {
@@ -98,6 +160,8 @@ void find_another(self_ptr self, const place_wanted& p) {
   book_off(st, at->second);
   if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler)
     lose_engine(st, {p.rank, p.why});
+  if (p.full && p.rank < st.loads.size())
+    st.loads[p.rank].full = true;
   place(self, p.req.number);
 }
 
@@ -109,15 +173,18 @@ void take_engine(self_ptr self, const engine_info& joined) {
     st.setup.kv.model_id = joined.model_id;
   }
   if (st.engines.size() <= joined.rank) {
-    st.engines.resize(joined.rank + 1, {.scheduler = {}, .lost = "it has not started"});
+    st.engines.resize(joined.rank + 1, {.scheduler = {}, .lost = "it has not started", .at = {}});
     st.loads.resize(joined.rank + 1, {false, 0, 0, 0});
   }
   gateway_state::engine& e = st.engines[joined.rank];
   e.scheduler = joined.scheduler;
   e.lost.reset();
   e.asked = false;
+  e.at = joined.handoffs;
   engine_load& l = st.loads[joined.rank];
   l.accepting = true;
+  l.full = false;
+  l.kind = joined.kind;
   l.free_blocks = l.blocks = joined.limits.kv_blocks - 1;
   for (const std::uint64_t number : std::exchange(st.homeless, {}))
     place(self, number);
@@ -140,7 +207,7 @@ void close(self_ptr self, const done& d) {
   if (at == st.live.end())
     return;
   if (at->second.rank == no_engine)
-    std::erase(st.homeless, d.req.number);
+    std::erase(st.homeless, d.req.number), st.crowded.erase(d.req.number);
   book_off(st, at->second);
   for (const branch_record& b : d.branches)
     if (b.rank < st.engines.size())
@@ -185,11 +252,12 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
                   {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
   const std::int64_t cost =
       static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
-  const std::size_t rank = st.router.choose_engine(st.loads, cost, chain_of(st, *r));
+  const engine_choice c = choose(st, *r);
+  const std::size_t rank = c.engine;
   if (rank == no_engine && !st.setup.replays)
     return refuse(st, *r, seed, finish_reason::error,
                   {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
-  if (rank == no_engine && st.homeless.size() >= most_homeless)
+  if (rank == no_engine && st.homeless.size() + st.crowded.size() >= most_homeless)
     return refuse(
         st, *r, seed, finish_reason::error,
         {"overloaded", std::to_string(most_homeless) + " requests wait for an engine already; try again later"});
@@ -201,8 +269,10 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.gateway = caf::actor_cast<caf::actor>(self);
   s.replays = st.setup.replays;
   if (rank != no_engine) {
-    s.scheduler = st.engines[rank].scheduler;
-    s.rank = static_cast<std::uint32_t>(rank);
+    const placed p = place_of(st, c);
+    s.scheduler = p.scheduler;
+    s.rank = p.rank;
+    s.prompt = p.prompt;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
@@ -211,16 +281,17 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   entry.sequences = s.sequences;
   entry.cost = cost;
   if (rank != no_engine) {
-    book(st, entry, rank);
+    book(st, entry, c);
     st.engines[rank].metrics.params_n.observe(r->params.n);
   } else {
-    st.homeless.push_back(r->req.number);
+    wait_for_place(self, r->req.number, c);
   }
   entry.session = self->spawn(session, s);
   r->live->take(r->id);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
-  for (std::size_t i = 0; i < s.sequences.size() && s.scheduler; ++i)
+  // Behind a prompt that another engine computes the session asks for the other branches, once there is room.
+  for (std::size_t i = 0; i < (s.prompt.scheduler ? 1 : s.sequences.size()) && s.scheduler; ++i)
     tell_as(entry.session, s.scheduler, submission(s, i));
   st.live.emplace(r->req.number, std::move(entry));
   ask_for_room(self);
@@ -272,11 +343,13 @@ std::uint64_t random_bits_of_system() {
 gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) {
   auto& st = state_of(self);
   st.setup = setup;
-  if (setup.replays) // its engines serve other gateways too: theirs start elsewhere
+  if (setup.replays) { // its engines serve other gateways too: theirs start elsewhere
     st.next_sequence = setup.random_bits();
+    st.next_handoff = setup.random_bits();
+  }
   for (const scheduler_actor& s : setup.schedulers) {
-    st.engines.push_back({.scheduler = s, .lost = {}});
-    st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1});
+    st.engines.push_back({.scheduler = s, .lost = {}, .at = {}});
+    st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1, engine_kind::normal, false});
   }
   return {
       [=](const open_request& o) { open(self, o.request); },
@@ -290,6 +363,8 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const rank_lost& l) { move_from(self, l); },
       [=](const engine_joined& j) { take_engine(self, j.engine); },
       [=](const place_wanted& p) { find_another(self, p); },
+      [=](const prompt_done& d) { end_prompt(self, d); },
+      [=](const tick&) { look_for_room(self); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

@@ -4,10 +4,11 @@
 #pragma once
 #include "actors/session.hpp"
 #include "cluster/control_messages.hpp"
+#include "runtime/scheduler/engine_choice.hpp"
 #include "runtime/scheduler/limits.hpp"
-#include "runtime/scheduler/routing.hpp"
 #include <map>
 #include <optional>
+#include <set>
 
 namespace troupe {
 
@@ -39,7 +40,8 @@ TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
                      answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
-                     answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
+                     answers<prompt_done>, answers<tick>, answers<gateway_query, gateway_report>, answers<drain>,
+                     answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
@@ -61,6 +63,7 @@ struct gateway_state {
     session_actor session;
     std::shared_ptr<const request_record> request;
     std::size_t rank = no_engine;         // of its engine; none while it waits for one
+    std::size_t prompt_rank = no_engine;  // of the one that computes its prompt, until that is done
     std::vector<std::uint64_t> sequences; // [branches]
     std::int64_t cost = 0;                // tokens: the prompt, and max_tokens of each branch
   };
@@ -69,14 +72,17 @@ struct gateway_state {
     std::optional<std::string> lost; // why it takes no more requests
     bool asked = false;              // for its room
     request_metrics metrics{};
+    handoff_place at; // where caches of prompts arrive
   };
   gateway_setup setup;
   std::vector<engine> engines;
   std::vector<engine_load> loads; // [engines]
-  engine_router router;
+  engine_chooser chooser;
   std::map<std::uint64_t, entry> live; // by req_t::number
   std::vector<std::uint64_t> homeless; // numbers, in the order in which they wait for an engine
-  std::uint64_t next_sequence = 0, served = 0;
+  std::set<std::uint64_t> crowded;     // numbers of those that wait for room, which is a matter of time
+  bool looking = false;                // for room, some time later
+  std::uint64_t next_sequence = 0, next_handoff = 0, served = 0;
   bool draining = false, stopping = false;
   watch_list watched;
 };

@@ -352,6 +352,7 @@ model_process make_model_process(const engine_options& options) {
   setup->limits = limits_of(options, speculation, s.runner, c);
   if (options.group_sync)
     setup->group_sync = step_group_settings{.rule = rule_of(setup->limits), .decode_run = 1};
+  setup->caches = s.cache;
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
                options.model + " " + options.roundings};
   setup->speculation.most_rows = s.runner.max_rows;

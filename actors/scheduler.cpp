@@ -48,19 +48,43 @@ tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   return t;
 }
 
+void forget_handoff(scheduler_state& st, const handoff_ticket& t) {
+  if (t.id == 0)
+    return;
+  st.handoffs.erase(t.id);
+  st.setup.handoffs->drop(t.id);
+}
+
+// What a sequence has to do with another engine. True: it has nothing else to say.
+bool pass_on(self_ptr self, const scheduler_state::route& r, sequence_event& e) {
+  auto& st = state_of(self);
+  if (e.handoff == handoff_news::none)
+    return false;
+  if (e.handoff == handoff_news::reserved) {
+    st.setup.handoffs->expect(r.handoff, r.prompt_tokens - 1);
+    tell(self, r.reader, reserved{r.branch, r.attempt});
+  } else if (!st.setup.handoffs->add(r.handoff.id, std::move(e.image), e.handoff == handoff_news::whole,
+                                     e.cached_tokens)) {
+    st.core->let_go_on(e.id, false);
+  }
+  return true;
+}
+
 void send_events(self_ptr self) {
   auto& st = state_of(self);
   for (sequence_event& e : st.events) {
     const auto at = st.routes.find(e.id.value);
-    if (at == st.routes.end())
+    if (at == st.routes.end() || pass_on(self, at->second, e))
       continue;
     if (!e.output.tokens.empty() && e.outputs_before == 0) {
       note_start(st.metrics, at->second); // a branch that took another's prompt has no prefill step
       st.metrics.prefill_time.observe(seconds_since(at->second.started));
     }
     tell(self, at->second.reader, tokens_of(at->second, e));
-    if (e.end != finish_reason::none)
-      st.routes.erase(at);
+    if (e.end == finish_reason::none)
+      continue;
+    forget_handoff(st, at->second.handoff);
+    st.routes.erase(at);
   }
   st.events.clear();
 }
@@ -89,6 +113,10 @@ void lose(self_ptr self, const std::string& why) {
   st.part.reset();
   st.core->fail_all(*st.lost, st.events);
   send_events(self);
+  for (const auto& [sequence, r] : std::exchange(st.routes, {})) { // prompts whose caches wait to be sent
+    forget_handoff(st, r.handoff);
+    tell(self, r.reader, handoff_lost{r.branch, r.attempt, st.lost->code, st.lost->message});
+  }
   for (const auto& [number, j] : std::exchange(st.constrained, {})) {
     end_job(self, j, *st.lost);
     if (st.grammars)
@@ -328,6 +356,8 @@ scheduling_request request_of(const job& j) {
   r.deadline_steps = j.deadline_steps;
   r.fork_of = sequence_id{j.fork_of};
   r.emitted = j.emitted;
+  if (j.handoff.id != 0)
+    r.share = j.handoff.prompt ? sequence_share::prompt : sequence_share::rest;
   return r;
 }
 
@@ -345,8 +375,12 @@ status queue(self_ptr self, const job& j, const session_actor& reader,
   r.constraint = std::move(constraint);
   if (status queued = st.core->submit(std::move(r), st.events); !queued)
     return queued;
-  st.routes[j.sequence] = {reader,       j.req, j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()),
-                           clock::now(), {}};
+  st.routes[j.sequence] = {reader,    j.req,        j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()),
+                           j.handoff, clock::now(), {}};
+  if (j.handoff.id != 0)
+    st.handoffs[j.handoff.id] = j.sequence;
+  if (j.handoff.prompt)
+    st.setup.handoffs->open(j.handoff, static_cast<std::int32_t>(j.tokens.size()) - 1);
   go_on(self);
   return nothing{};
 }
@@ -369,6 +403,8 @@ ack take(self_ptr self, const submit& s) {
     return refusal(s.head.msg_id, *st.lost);
   if (st.draining)
     return refusal(s.head.msg_id, {"stopping", "the engine takes no new requests"});
+  if (s.work.handoff.id != 0 && !st.setup.handoffs)
+    return refusal(s.head.msg_id, {"handoff_failed", "this engine shares no requests with others"});
   const auto reader = caf::actor_cast<session_actor>(self->current_sender());
   if (!s.work.params.so_args) {
     const status queued = queue(self, s.work, reader, nullptr);
@@ -410,6 +446,40 @@ void ask_another_pool(self_ptr self, const grammar_pool_actor& pool) {
     end_job(self, j, no_grammar_pool());
 }
 
+// Its sequence is over here without a word of the core.
+void lose_handoff(self_ptr self, std::uint64_t sequence, const error& why) {
+  auto& st = state_of(self);
+  const auto node = st.routes.extract(sequence);
+  if (node.empty())
+    return;
+  const scheduler_state::route& r = node.mapped();
+  forget_handoff(st, r.handoff);
+  st.core->abort(sequence_id{sequence}, st.events);
+  tell(self, r.reader, handoff_lost{r.branch, r.attempt, why.code, why.message});
+}
+
+void take_note(self_ptr self, const handoff_note& n) {
+  auto& st = state_of(self);
+  const auto at = st.handoffs.find(n.id);
+  if (at == st.handoffs.end())
+    return;
+  const std::uint64_t sequence = at->second;
+  if (n.what == handoff_note::news::failed) {
+    lose_handoff(self, sequence, n.failure);
+  } else if (n.what == handoff_note::news::sent) {
+    st.handoffs.erase(at);
+    st.routes.erase(sequence);
+  } else if (n.what == handoff_note::news::flows_again) {
+    st.core->let_go_on(sequence_id{sequence}, true);
+  } else if (st.core->arrived(sequence_id{sequence}, n.image, n.cached)) {
+    const scheduler_state::route& r = st.routes.at(sequence);
+    st.handoffs.erase(at);
+    tell(self, r.reader, moved{r.branch, r.attempt});
+  }
+  if (!st.lost)
+    go_on(self);
+}
+
 ack end_sequence(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
   const auto waits = std::ranges::find_if(
@@ -419,8 +489,13 @@ ack end_sequence(self_ptr self, const cancel& c) {
     st.constrained.erase(waits);
     return {c.head.msg_id, ack_code::ok, {}};
   }
-  if (!st.core->abort(sequence_id{c.sequence}, st.events))
-    return {c.head.msg_id, ack_code::unknown, {}};
+  // A prompt whose cache waits to be sent is known here only.
+  const bool sending = st.routes.contains(c.sequence);
+  if (!st.core->abort(sequence_id{c.sequence}, st.events)) {
+    if (sending)
+      forget_handoff(st, st.routes.extract(c.sequence).mapped().handoff);
+    return {c.head.msg_id, sending ? ack_code::ok : ack_code::unknown, {}};
+  }
   go_on(self);
   return {c.head.msg_id, ack_code::ok, {}};
 }
@@ -435,6 +510,11 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
                               mask_helpers_of(self, setup.mask_threads));
   for (scheduler_state::round_trip& t : state_of(self).trips)
     t = {std::make_shared<step_plan>(), std::make_shared<step_result>()};
+  if (setup.handoffs)
+    setup.handoffs->report_to([who = self->address()](handoff_note n) {
+      if (const auto to = caf::actor_cast<scheduler_actor>(who))
+        tell_from_outside(to, std::move(n));
+    });
   watch(self, state_of(self).watched, setup.executor,
         [=](const caf::error& why) { lose(self, "executor: " + text(self->system(), why)); });
   watch(self, state_of(self).watched, setup.kv,
@@ -443,6 +523,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const submit& s) { return take(self, s); },
       [=](const grammar_done& d) { take_grammar(self, d); },
       [=](const new_grammar_pool& n) { ask_another_pool(self, n.pool); },
+      [=](const handoff_note& n) { take_note(self, n); },
       [=](const cancel& c) { return end_sequence(self, c); },
       [=](const kv_turn_done& d) { finish_turn(self, d); },
       [=](const step_done& d) { finish_step(self, d); },
@@ -466,8 +547,10 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
         const auto& st = state_of(self);
         const auto& core = *st.core;
         scheduler_report r{core.waiting(),     core.running(),     core.live(), core.steps(),
-                           core.preemptions(), core.free_blocks(), st.metrics};
+                           core.preemptions(), core.free_blocks(), st.metrics,  {}};
         r.metrics.masks = core.mask_counts();
+        if (st.setup.handoffs)
+          r.handoffs = st.setup.handoffs->counters();
         return r;
       },
       [=](const rank_lost& l) { lose(self, l.why); },
@@ -475,6 +558,8 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const stop&) {
         state_of(self).draining = true;
         lose(self, "it was stopped");
+        if (const auto& handoffs = state_of(self).setup.handoffs)
+          handoffs->report_to(nullptr);
         self->quit();
       },
   };

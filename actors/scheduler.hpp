@@ -3,6 +3,7 @@
 // it. What kind of step comes next it decides alone, or a group_sync for all engines of a group. A job with a
 // constraint waits for the grammar pool before the core hears of it. Pooled.
 #pragma once
+#include "actors/handoff_endpoint.hpp"
 #include "cluster/messages.hpp"
 #include "runtime/scheduler/group_part.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
@@ -26,6 +27,7 @@ struct scheduler_setup {
   kv_manager_actor kv;
   executor_actor executor;
   spec_verifier_actor verifier;
+  std::shared_ptr<handoff_endpoint> handoffs;   // null: it computes whole requests only
   int mask_threads = 0;                         // beside its own
   std::chrono::milliseconds step_limit{600000}; // one answer of the KV manager or the executor
 };
@@ -38,6 +40,7 @@ struct scheduler_state {
     req_t req;
     std::uint32_t branch = 0, attempt = 1;
     std::int32_t prompt_tokens = 0;
+    handoff_ticket handoff;
     std::chrono::steady_clock::time_point arrived{}, started{}; // started: its first step was sent; zero before
   };
   struct constrained_job { // waits for its compiled constraint
@@ -55,10 +58,11 @@ struct scheduler_state {
   std::shared_ptr<kv_got> got = std::make_shared<kv_got>();
   std::array<round_trip, most_steps_out> trips; // used in turn
   std::size_t next_trip = 0;
-  std::uint64_t turn = 0, answers = 0;                  // turns asked; answers of the KV manager and the executor
-  std::unordered_map<std::uint64_t, route> routes;      // by sequence
-  grammar_pool_actor grammars;                          // null: requests with constraints are refused
-  std::map<std::uint64_t, constrained_job> constrained; // by the number that the pool knows them under
+  std::uint64_t turn = 0, answers = 0;                       // turns asked; answers of the KV manager and the executor
+  std::unordered_map<std::uint64_t, route> routes;           // by sequence
+  std::unordered_map<std::uint64_t, std::uint64_t> handoffs; // sequences by the handoffs that they wait for
+  grammar_pool_actor grammars;                               // null: requests with constraints are refused
+  std::map<std::uint64_t, constrained_job> constrained;      // by the number that the pool knows them under
   std::uint64_t last_constrained = 0;
   group_sync_actor group_sync;    // with part
   std::optional<group_part> part; // in the steps of a group

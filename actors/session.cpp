@@ -20,16 +20,29 @@ void tell_reader(const request_record& r, const generation_event& e) {
   }
 }
 
+using stage = session_state::handing_stage;
+
+cancel cancel_of(const session_state& st, std::size_t index, const char* reason) {
+  return {{}, st.setup.request->req, st.branches[index].attempt(), st.setup.sequences[index], reason};
+}
+
+// The engine that computes the prompt has no more part in the request.
+void leave_prompt(self_ptr self, stage next) {
+  auto& st = state_of(self);
+  if (std::exchange(st.handing, next) == stage::computing)
+    unwatch(self, st.watched, st.setup.prompt.scheduler);
+}
+
+// What is still to be heard of the branch is not waited for.
 void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   auto& st = state_of(self);
-  if (!st.setup.scheduler)
-    return;
-  cancel c;
-  c.req = st.setup.request->req;
-  c.attempt = st.branches[index].attempt();
-  c.sequence = st.setup.sequences[index];
-  c.reason = reason;
-  ask(self, st.setup.scheduler, st.setup.control_limit, std::move(c)).then([](const ack&) {}, [](const caf::error&) {});
+  if (st.handing == stage::computing && index == st.handed) {
+    tell_from_outside(st.setup.prompt.scheduler, cancel_of(st, index, reason));
+    leave_prompt(self, stage::done);
+  }
+  if (st.setup.scheduler)
+    ask(self, st.setup.scheduler, st.setup.control_limit, cancel_of(st, index, reason))
+        .then([](const ack&) {}, [](const caf::error&) {});
 }
 
 done farewell(const session_state& st) {
@@ -46,8 +59,9 @@ done farewell(const session_state& st) {
 // over.
 void publish(self_ptr self, std::size_t index, branch::update u) {
   auto& st = state_of(self);
-  if (u.cancel)
-    cancel_sequence(self, index, "stop string");
+  const bool prompt_left = u.ended && st.handing == stage::computing && index == st.handed;
+  if (u.cancel || prompt_left)
+    cancel_sequence(self, index, u.cancel ? "stop string" : "ended");
   if (u.text.empty() && !u.ended)
     return;
   const request_record& r = *st.setup.request;
@@ -64,6 +78,7 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
   }
   tell_reader(r, e);
   if (u.ended && st.live == 0) {
+    leave_prompt(self, stage::done);
     if (st.setup.scheduler)
       unwatch(self, st.watched, st.setup.scheduler);
     unwatch(self, st.watched, st.setup.gateway);
@@ -87,13 +102,18 @@ void abort_all(self_ptr self, const std::string& cause) {
   }
 }
 
-// The engine computes no more of the request. Its branches go on elsewhere, each as a new attempt: what the old engine
-// may still say is of an earlier one and not heard.
-void leave_engine(self_ptr self, const error& why) {
+enum class lost_part : std::uint8_t { engine, prompt_engine, handoff };
+
+// The request cannot go on where it is. Its branches go on elsewhere, each as a new attempt: what the old engines may
+// still say is of an earlier one and not heard.
+void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::engine) {
   auto& st = state_of(self);
-  const scheduler_actor left = std::exchange(st.setup.scheduler, {});
+  const scheduler_actor left = std::exchange(st.setup.scheduler, {}), prompt = st.setup.prompt.scheduler;
   if (left)
     unwatch(self, st.watched, left);
+  if (st.handing == stage::computing)
+    tell_from_outside(prompt, cancel_of(st, st.handed, "moved"));
+  leave_prompt(self, stage::none);
   for (std::size_t i = 0; i < st.branches.size() && st.live > 0; ++i) {
     if (st.branches[i].ended())
       continue;
@@ -107,8 +127,26 @@ void leave_engine(self_ptr self, const error& why) {
                                                 " engines were tried (max_attempts)"},
                                  age_ms(*st.setup.request)));
   }
-  if (st.live > 0)
-    tell_from_outside(st.setup.gateway, place_wanted{st.setup.request->req, st.setup.rank, left, why.message});
+  if (st.live == 0)
+    return;
+  place_wanted wanted{st.setup.request->req, false, st.setup.rank, left, why.message};
+  if (lost == lost_part::prompt_engine)
+    wanted.rank = st.setup.prompt.rank, wanted.scheduler = prompt;
+  if (lost == lost_part::handoff)
+    wanted.scheduler = scheduler_actor();
+  tell_from_outside(st.setup.gateway, std::move(wanted));
+}
+
+// Its engine has no room for the prompt's cache, and knows nothing more of it: nothing has begun, so the attempt stays.
+void look_for_room(self_ptr self, const error& why) {
+  auto& st = state_of(self);
+  unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
+  st.handing = stage::none;
+  tell_from_outside(st.setup.gateway, place_wanted{st.setup.request->req, true, st.setup.rank, {}, why.message});
+}
+
+bool lacks_room(const session_state& st, const error& why) {
+  return why.code == "no_room" && st.handing == stage::reserving;
 }
 
 // Refusals and ends of an engine that was lost or takes nothing new: others may.
@@ -116,15 +154,29 @@ bool says_elsewhere(const session_setup& s, const std::string& code) {
   return s.replays && (code == "engine_lost" || code == "stopping");
 }
 
+bool sent_by(self_ptr self, const scheduler_actor& who) {
+  return caf::actor_cast<caf::actor_addr>(self->current_sender()) == caf::actor_cast<caf::actor_addr>(who);
+}
+
+// Which of its engines speaks.
+lost_part part_of_sender(self_ptr self) {
+  const auto& st = state_of(self);
+  return st.handing == stage::computing && sent_by(self, st.setup.prompt.scheduler) ? lost_part::prompt_engine
+                                                                                    : lost_part::engine;
+}
+
 // The engine's answer to a submission.
 void take_ack(self_ptr self, const ack& a) {
   auto& st = state_of(self);
+  const lost_part part = part_of_sender(self);
   if (a.code == ack_code::ok || a.msg_id >= st.branches.size() ||
-      caf::actor_cast<caf::actor_addr>(self->current_sender()) != caf::actor_cast<caf::actor_addr>(st.setup.scheduler))
+      (part == lost_part::engine && !sent_by(self, st.setup.scheduler)))
     return;
   const error why = error_of(a);
-  if (says_elsewhere(st.setup, why.code))
-    leave_engine(self, why);
+  if (lacks_room(st, why))
+    look_for_room(self, why);
+  else if (says_elsewhere(st.setup, why.code))
+    leave_engine(self, why, part);
   else
     publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, why, age_ms(*st.setup.request)));
 }
@@ -134,9 +186,13 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
   if (t.req != st.setup.request->req || t.branch >= st.branches.size())
     return {-1, 0};
   branch& b = st.branches[t.branch];
-  if (says_elsewhere(st.setup, t.error_code)) {
-    if (t.attempt == b.attempt() && !b.ended())
-      leave_engine(self, {t.error_code, t.error_text});
+  const bool current = t.attempt == b.attempt() && !b.ended();
+  if (lacks_room(st, {t.error_code, {}})) {
+    if (current)
+      look_for_room(self, {t.error_code, t.error_text});
+  } else if (says_elsewhere(st.setup, t.error_code)) {
+    if (current)
+      leave_engine(self, {t.error_code, t.error_text}, part_of_sender(self));
   } else {
     publish(self, t.branch, b.take(t, age_ms(*st.setup.request)));
   }
@@ -155,26 +211,100 @@ void watch_scheduler(self_ptr self) {
   });
 }
 
-// Every live branch begins on this engine, behind what it has given out already.
-void take_place(self_ptr self, const placed& p) {
+// Of the engine that goes on.
+handoff_ticket rest_ticket(const session_setup& setup) {
+  handoff_ticket t;
+  t.id = setup.prompt.ticket.id;
+  t.peer = setup.prompt.rank;
+  return t;
+}
+
+// The first branch that has not ended.
+std::size_t first_live(const session_state& st) {
+  const auto at = std::ranges::find_if(st.branches, [](const branch& b) { return !b.ended(); });
+  return static_cast<std::size_t>(at - st.branches.begin());
+}
+
+// Live branches [from, ...) begin on the engine, behind what they have given out already.
+void begin_branches(self_ptr self, std::size_t first, std::size_t from, std::size_t to) {
   auto& st = state_of(self);
-  if (st.live == 0 || st.setup.scheduler)
-    return;
-  st.setup.scheduler = p.scheduler;
-  st.setup.rank = p.rank;
-  watch_scheduler(self);
-  std::uint64_t first = 0;
-  for (std::size_t i = 0; i < st.branches.size(); ++i) {
+  for (std::size_t i = from; i < to; ++i) {
     const branch& b = st.branches[i];
     if (b.ended())
       continue;
     submit s = submission(st.setup, i);
     s.work.attempt = b.attempt();
     s.work.emitted.assign(b.emitted().begin(), b.emitted().end());
-    s.work.fork_of = first;
-    first = first == 0 ? s.work.sequence : first;
+    s.work.fork_of = i == first ? 0 : st.setup.sequences[first];
+    if (i != first)
+      s.work.handoff = {};
+    else if (st.setup.prompt.scheduler)
+      s.work.handoff = rest_ticket(st.setup);
     tell(self, st.setup.scheduler, std::move(s));
   }
+}
+
+// Every live branch begins on this engine. Behind a prompt that another one computes, first the one whose prompt it is.
+void take_place(self_ptr self, const placed& p) {
+  auto& st = state_of(self);
+  if (st.live == 0 || st.setup.scheduler)
+    return;
+  st.setup.scheduler = p.scheduler;
+  st.setup.rank = p.rank;
+  st.setup.prompt = p.prompt;
+  watch_scheduler(self);
+  const std::size_t first = first_live(st);
+  st.handed = first;
+  st.handing = p.prompt.scheduler ? stage::reserving : stage::none;
+  begin_branches(self, first, first, p.prompt.scheduler ? first + 1 : st.branches.size());
+}
+
+// There is room for the prompt's cache: it may be computed.
+void compute_prompt(self_ptr self, const reserved& r) {
+  auto& st = state_of(self);
+  if (st.handing != stage::reserving || r.branch != st.handed || !sent_by(self, st.setup.scheduler) ||
+      r.attempt != st.branches[st.handed].attempt())
+    return;
+  st.handing = stage::computing;
+  watch(self, st.watched, st.setup.prompt.scheduler, [=](const caf::error& why) {
+    if (state_of(self).handing == stage::computing)
+      leave_engine(self,
+                   {"engine_lost", "engine " + std::to_string(state_of(self).setup.prompt.rank) +
+                                       " ended: " + text(self->system(), why)},
+                   lost_part::prompt_engine);
+  });
+  submit s = submission(st.setup, st.handed);
+  s.work.attempt = r.attempt;
+  s.work.fork_of = 0;
+  s.work.params.so_args.reset(); // it draws nothing
+  s.work.handoff = st.setup.prompt.ticket;
+  tell(self, st.setup.prompt.scheduler, std::move(s));
+  begin_branches(self, st.handed, st.handed + 1, st.branches.size());
+}
+
+void note_moved(self_ptr self, const moved& m) {
+  auto& st = state_of(self);
+  if (st.handing != stage::computing || m.branch != st.handed || m.attempt != st.branches[st.handed].attempt())
+    return;
+  leave_prompt(self, stage::done);
+  tell_from_outside(st.setup.gateway, prompt_done{st.setup.request->req});
+}
+
+void lose_handoff(self_ptr self, const handoff_lost& l) {
+  auto& st = state_of(self);
+  if (st.handing != stage::none && st.handing != stage::done && l.branch == st.handed &&
+      l.attempt == st.branches[st.handed].attempt() && st.live > 0)
+    leave_engine(self, {l.code, l.text}, l.code == "engine_lost" ? part_of_sender(self) : lost_part::handoff);
+}
+
+void lose_rank(self_ptr self, const rank_lost& l) {
+  auto& st = state_of(self);
+  const error why{"engine_lost", "engine " + std::to_string(l.rank) + ": " + l.why};
+  const bool prompt = st.handing == stage::reserving || st.handing == stage::computing;
+  if (st.setup.scheduler && st.setup.rank == l.rank)
+    leave_engine(self, why);
+  else if (prompt && st.setup.prompt.rank == l.rank)
+    leave_engine(self, why, lost_part::prompt_engine);
 }
 
 // Without one of them the request cannot go on, or be aborted.
@@ -207,6 +337,8 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
   for (std::size_t i = 0; i < setup.sequences.size(); ++i)
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
+  if (setup.prompt.scheduler)
+    st.handing = stage::reserving;
   watch_others(self);
   return {
       [=](const tokens& t) { return take_tokens(self, t); },
@@ -216,10 +348,10 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
       [=](const placed& p) { take_place(self, p); },
-      [=](const rank_lost& l) {
-        if (state_of(self).setup.scheduler && state_of(self).setup.rank == l.rank)
-          leave_engine(self, {"engine_lost", "engine " + std::to_string(l.rank) + ": " + l.why});
-      },
+      [=](const reserved& r) { compute_prompt(self, r); },
+      [=](const moved& m) { note_moved(self, m); },
+      [=](const handoff_lost& l) { lose_handoff(self, l); },
+      [=](const rank_lost& l) { lose_rank(self, l); },
       [=](const stop&) { abort_all(self, "shutdown"); },
   };
 }
@@ -242,6 +374,8 @@ submit submission(const session_setup& setup, std::size_t index) {
   m.work.cache_salt = r.cache_salt;
   if (index > 0)
     m.work.fork_of = setup.sequences[0];
+  else if (setup.prompt.scheduler)
+    m.work.handoff = rest_ticket(setup);
   return m;
 }
 

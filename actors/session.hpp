@@ -31,6 +31,7 @@ struct session_setup {
   std::uint64_t seed = 0;               // of branch 0
   scheduler_actor scheduler;            // of the engine that computes every branch; null: none is there yet
   std::uint32_t rank = 0;               // of that engine
+  prompt_place prompt;                  // of the engine that computes the prompt of the first branch, if another does
   bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
@@ -43,6 +44,10 @@ struct session_state {
   session_setup setup;
   std::vector<branch> branches;
   std::size_t live = 0;
+  // How far the prompt is that setup.prompt's engine computes for this branch: the others begin when there is room.
+  enum class handing_stage : std::uint8_t { none, reserving, computing, done };
+  handing_stage handing = handing_stage::none;
+  std::size_t handed = 0;
   watch_list watched;
 };
 
@@ -51,12 +56,18 @@ session_actor::behavior_type session(session_actor::stateful_pointer<session_sta
 // What asks the engine for a branch for the first time. The ack goes to the session, under msg_id = index.
 submit submission(const session_setup& setup, std::size_t index);
 
-// LOCAL, one way, to the gateway: the engine cannot go on with the request, another one is wanted (placed).
+// LOCAL, one way, to the gateway: the request cannot go on where it is, another place is wanted (placed).
 struct place_wanted {
   req_t req;
+  bool full = false; // its engine has no room for it now
+  // Of an engine that is lost; null: none is known to be.
   std::uint32_t rank = 0;
-  scheduler_actor scheduler; // of the engine; null: never had one
+  scheduler_actor scheduler;
   std::string why;
+};
+// Likewise: the engine of its prompt has done its part.
+struct prompt_done {
+  req_t req;
 };
 
 // The ends of all branches of a request that no session ever served.
@@ -65,3 +76,4 @@ void end_unserved(const request_record& request, std::uint64_t seed, finish_reas
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::place_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_done)

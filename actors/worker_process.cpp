@@ -1,4 +1,6 @@
 #include "actors/worker_process.hpp"
+#include "actors/engine_snapshot_of.hpp"
+#include "cluster/build_id.hpp"
 
 namespace troupe {
 
@@ -8,17 +10,46 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t pool_threads = 2;
 
-model_process without_gateway(const engine_options& options, std::uint32_t rank) {
-  model_process p = make_model_process(options);
+// What two engines must agree on before one goes on behind the other's prompt.
+std::string settings_of(const process_setup& p) {
+  return p.kv.numerics_id + " " + p.kv.model_id + " yoco " + std::to_string(static_cast<int>(p.limits.yoco)) + " " +
+         std::to_string(p.limits.yoco_keep);
+}
+
+std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const process_setup& p) {
+  if (s.kind == engine_kind::normal)
+    return nullptr;
+  handoff_setup h;
+  h.self = {s.process.cluster.name, s.rank, s.process.incarnation, build_id()};
+  h.node = s.process.node;
+  h.shape = {p.caches.block_bytes, p.caches.slot_bytes, 0, settings_of(p)};
+  h.times = s.handoffs.times;
+  if (s.kind == engine_kind::completion)
+    h.senders = s.handoffs.senders;
+  h.shared_memory = s.handoffs.shared_memory;
+  h.uses_link = !s.handoffs.shared_memory || s.handoffs.several_nodes;
+  h.bind = "tcp://" + to_string(s.handoffs.at);
+  if (s.handoffs.at.port == 0)
+    h.bind.replace(h.bind.rfind(':') + 1, std::string::npos, "*");
+  h.credit_bytes = s.handoffs.credit_bytes;
+  return std::make_shared<handoff_endpoint>(h);
+}
+
+model_process without_gateway(const worker_setup& s) {
+  model_process p = make_model_process(s.engine);
   p.setup->front.vocabulary.reset();
-  p.setup->rank = rank;
+  p.setup->rank = s.rank;
+  p.setup->kind = s.kind;
+  p.setup->handoffs = endpoint_of(s, *p.setup);
+  if (p.setup->handoffs)
+    p.setup->handoffs_at = {s.process.node, p.setup->handoffs->address(), s.process.incarnation};
   return p;
 }
 
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
-    : process_(without_gateway(s.engine, s.rank)), config_(s.process.cluster, pool_threads) {
+    : process_(without_gateway(s)), config_(s.process.cluster, pool_threads) {
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
@@ -35,7 +66,7 @@ worker_process::worker_process(const worker_setup& s)
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
-  m.scheduler = parts.engines.front().scheduler;
+  m.scheduler = scheduler_ = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) {
     const std::lock_guard lock(mutex_);
     expelled_ = why;
@@ -46,6 +77,11 @@ worker_process::worker_process(const worker_setup& s)
 
 worker_process::~worker_process() {
   end(120s);
+}
+
+scheduler_report worker_process::report() const {
+  caf::scoped_actor self{system_};
+  return report_of<scheduler_report>(self, scheduler_, scheduler_query{});
 }
 
 std::optional<std::string> worker_process::expelled() const {

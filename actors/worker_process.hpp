@@ -15,6 +15,15 @@ struct worker_setup {
   std::uint32_t rank = 0;      // in the cluster
   endpoint at{"127.0.0.1", 0}; // port 0: any
   engine_options engine;       // engines = 1
+  engine_kind kind = engine_kind::normal;
+  // Prompts are handed over, from engines of kind prompt to those of kind completion.
+  struct {
+    std::vector<handoff_sender_place> senders; // all engines of kind prompt
+    bool shared_memory = true, several_nodes = false;
+    endpoint at{"127.0.0.1", 0}; // where bulk bytes arrive that no shared memory carries; port 0: any
+    handoff_times times;
+    std::size_t credit_bytes = std::size_t{64} << 20;
+  } handoffs;
 };
 
 class worker_process {
@@ -26,6 +35,7 @@ public:
   worker_process& operator=(const worker_process&) = delete;
 
   std::uint16_t port() const { return port_; }
+  scheduler_report report() const; // a fresh one if the scheduler does not answer
   // Why the cluster goes on without this process, once it does.
   std::optional<std::string> expelled() const;
   bool told_to_stop() const { return told_to_stop_; } // by the cluster
@@ -36,8 +46,9 @@ private:
   model_process process_;
   bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  mutable caf::actor_system system_{config_};
   worker_root_actor root_;
+  scheduler_actor scheduler_;
   member_actor member_;
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;

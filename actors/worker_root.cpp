@@ -162,6 +162,7 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.alone = p.experts.empty() || p.engines.size() == 1;
   s.step_limit = p.step_limit;
   s.mask_threads = p.mask_threads;
+  s.handoffs = p.handoffs;
   e.scheduler = self->spawn(scheduler, s);
   return e;
 }
@@ -287,6 +288,8 @@ engine_info info_of(const worker_root_state& st) {
   i.limits = st.setup->limits;
   i.numerics_id = st.setup->kv.numerics_id;
   i.model_id = st.setup->kv.model_id;
+  i.kind = st.setup->kind;
+  i.handoffs = st.setup->handoffs_at;
   return i;
 }
 

@@ -8,6 +8,7 @@
 #include "actors/group_sync.hpp"
 #include "actors/scheduler.hpp"
 #include "cluster/control_messages.hpp"
+#include "runtime/model/runner.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include "runtime/speculation/group_planner.hpp"
 
@@ -36,7 +37,11 @@ struct process_setup {
   std::optional<step_group_settings> group_sync;        // the engines take their steps together
   grammar_settings grammars;
   std::uint32_t rank = 0; // of the process in its cluster
-  int mask_threads = 0;   // of each engine, beside its scheduler
+  engine_kind kind = engine_kind::normal;
+  cache_sizes caches;                         // of the engines
+  std::shared_ptr<handoff_endpoint> handoffs; // null: it computes whole requests only
+  handoff_place handoffs_at;
+  int mask_threads = 0; // of each engine, beside its scheduler
   std::chrono::milliseconds step_limit{600000};
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };

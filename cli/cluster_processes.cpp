@@ -181,6 +181,15 @@ int run_worker(const cluster_process_options& o) {
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
   s.engine.cp = 1; // a rank is a whole engine: none of its work is shared with other processes yet
+  s.kind = k.worker_group[place.group].engine;
+  for (const rank_place& r : c.layout.ranks)
+    if (k.worker_group[r.group].engine == engine_kind::prompt)
+      s.handoffs.senders.push_back({r.rank.value, k.node[r.node].name});
+  s.handoffs.shared_memory = k.data.intra_host == host_carrier::shm;
+  s.handoffs.several_nodes = k.node.size() > 1;
+  s.handoffs.at = {address_of(k.data.bind), static_cast<std::uint16_t>(place.data_port)};
+  s.handoffs.times = {k.timeouts.kv_lease_ms, k.timeouts.kv_renew_ms, k.timeouts.handoff_ms};
+  s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   std::optional<own_record> record;
   worker_process p(s);
   record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},

@@ -6,6 +6,7 @@
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
+#include "cluster/shared_memory.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <csignal>
 #include <fcntl.h>
@@ -129,9 +130,6 @@ private:
 // What the configuration asks for and this version does otherwise: the results are the same, the work is not shared.
 void say_what_is_not_shared(const cluster_configuration& c) {
   for (const worker_group_section& g : c.worker_group) {
-    if (g.engine != group_engine::normal)
-      spdlog::warn("worker_group.{}: engine = \"{}\" is not built yet: its workers compute prompts and outputs", g.name,
-                   text_of(g.engine));
     if (g.expert_parallel > 1 || g.context_parallel > 1)
       spdlog::warn("worker_group.{}: experts and contexts are not shared between processes yet: every worker holds all",
                    g.name);
@@ -224,13 +222,15 @@ int run_launch(const launch_options& o) {
 
 namespace {
 
-// Everything that a cluster may leave on this host.
+// Everything that a cluster may leave on this host, but for the shared memory of processes that were killed, which goes
+// here.
 std::vector<std::string> leftovers(const loaded_cluster& c) {
   std::vector<std::string> left;
   for (const process_record& r : c.state->running())
     left.push_back("process " + std::to_string(r.pid) + " (" + r.name + ")");
   std::error_code why;
   const std::string prefix = "troupe." + c.configuration.cluster.name + ".";
+  reap_segments(prefix);
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());

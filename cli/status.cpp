@@ -44,6 +44,28 @@ std::vector<std::string> complaints(const cluster_status& s, const loaded_cluste
   return all;
 }
 
+// Of a worker that has handed prompts over, or taken them.
+bool hands_over(const handoff_counters& h) {
+  return h.sending + h.receiving + h.sent + h.received + h.failed > 0;
+}
+
+double mean_tail_ms(const handoff_counters& h) {
+  return h.sent == 0 ? 0 : h.tail_ms_sum / static_cast<double>(h.sent);
+}
+
+json json_of(const handoff_counters& h) {
+  return {{"leases", {{"sending", h.sending}, {"receiving", h.receiving}}},
+          {"sent", h.sent},
+          {"received", h.received},
+          {"failed", h.failed},
+          {"expired", h.expired},
+          {"sent_bytes", h.sent_bytes},
+          {"received_bytes", h.received_bytes},
+          {"tail_bytes_max", h.tail_bytes_max},
+          {"tail_ms_mean", mean_tail_ms(h)},
+          {"tail_ms_max", h.tail_ms_max}};
+}
+
 json json_of(const cluster_status& s, const std::vector<std::string>& why) {
   json members = json::array();
   for (const member_report& m : s.members)
@@ -58,7 +80,8 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
                        {"steps", m.progress.steps},
                        {"running", m.progress.running},
                        {"waiting", m.progress.waiting},
-                       {"free_blocks", m.progress.free_blocks}});
+                       {"free_blocks", m.progress.free_blocks},
+                       {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()}});
   return {{"status", why.empty() ? "ok" : "degraded"},
           {"reasons", why},
           {"leader", s.leader},
@@ -85,6 +108,21 @@ std::string text_of(const cluster_status& s, const std::string& name, const std:
                          m.progress.waiting, m.progress.free_blocks);
     out += "\n";
   }
+  const auto hands = [](const member_report& m) { return hands_over(m.progress.handoffs); };
+  if (std::ranges::none_of(s.members, hands))
+    return out;
+  out += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12} {:>22} {:>22}\n", "prompts", "leases", "sent", "received",
+                     "failed", "bytes", "tail ms, mean and most", "most bytes of a tail");
+  for (const member_report& m : s.members)
+    if (hands(m)) {
+      const handoff_counters& h = m.progress.handoffs;
+      out += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12}", m.known.who.name, h.sending + h.receiving, h.sent,
+                         h.received, h.failed, h.sent_bytes + h.received_bytes);
+      if (h.sent > 0)
+        out += fmt::format(" {:>22} {:>22}", fmt::format("{:.2f} {:.2f}", mean_tail_ms(h), h.tail_ms_max),
+                           h.tail_bytes_max);
+      out += "\n";
+    }
   return out;
 }
 

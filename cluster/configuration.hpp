@@ -6,6 +6,7 @@
 #include "runtime/base/engine_options.hpp"
 #include "runtime/experts/redundancy.hpp"
 #include "runtime/experts/spread.hpp"
+#include "runtime/scheduler/routing.hpp"
 #include <array>
 #include <cstdint>
 #include <map>
@@ -23,11 +24,6 @@ enum class host_carrier : std::uint8_t { shm, tcp };  // bulk bytes between proc
 enum class gpu_carrier : std::uint8_t { nccl, host }; // bulk bytes between GPUs
 enum class expert_backup : std::uint8_t { none, peer_host };
 enum class ledger_mode : std::uint8_t { memory, disk };
-enum class group_engine : std::uint8_t {
-  normal,
-  prompt,
-  completion
-}; // prompts and outputs, prompts only, outputs only
 
 template <class E> struct choice_texts;
 template <> struct choice_texts<launcher_kind> {
@@ -48,7 +44,7 @@ template <> struct choice_texts<expert_backup> {
   static constexpr std::array<std::string_view, 2> of{"none", "peer_host"};
 };
 template <> struct choice_texts<ledger_mode> { static constexpr std::array<std::string_view, 2> of{"memory", "disk"}; };
-template <> struct choice_texts<group_engine> {
+template <> struct choice_texts<engine_kind> {
   static constexpr std::array<std::string_view, 3> of{"normal", "prompt", "completion"};
 };
 template <class E> constexpr std::string_view text_of(E choice) {
@@ -139,7 +135,7 @@ struct node_section {
 
 struct worker_group_section {
   std::string name;
-  group_engine engine = group_engine::normal;
+  engine_kind engine = engine_kind::normal;
   std::vector<std::string> node; // names; filled with all nodes if none is named
   int count = 1;                 // ranks, one process each
   std::string device = "cpu";    // cpu, reference, cuda, cuda-reference

@@ -140,7 +140,7 @@ private:
 
   void check_shape(const worker_group_section& g) {
     const int cp = g.context_parallel, dp = data_parallel_of(g), ep = g.expert_parallel, world = cp * dp;
-    if (g.engine == group_engine::completion && cp != 1)
+    if (g.engine == engine_kind::completion && cp != 1)
       fault(key_of(g, "context_parallel"), cp, "an engine that computes no prompts has nothing to share", "give 1");
     if (world % ep != 0) {
       divisible_ = false;
@@ -157,11 +157,11 @@ private:
   }
 
   void check_roles() {
-    const auto first_of = [this](group_engine e) {
+    const auto first_of = [this](engine_kind e) {
       return std::ranges::find(c_.worker_group, e, &worker_group_section::engine);
     };
     const auto none = c_.worker_group.end();
-    const auto prompt = first_of(group_engine::prompt), completion = first_of(group_engine::completion);
+    const auto prompt = first_of(engine_kind::prompt), completion = first_of(engine_kind::completion);
     if (prompt != none && completion == none)
       fault(key_of(*prompt, "engine"), "prompt", "no group takes over its prompts",
             "add a group with engine completion, or use normal");
@@ -321,16 +321,16 @@ private:
     if (e.down_kv_use >= e.up_kv_use)
       fault("elastic.down_kv_use", fmt::format("{}", e.down_kv_use),
             fmt::format("it is not below up_kv_use = {}: nodes would come and go", e.up_kv_use), "give less");
-    check_bounds("decode", e.min_decode_nodes, e.max_decode_nodes, group_engine::completion);
-    check_bounds("prefill", e.min_prefill_nodes, e.max_prefill_nodes, group_engine::prompt);
+    check_bounds("decode", e.min_decode_nodes, e.max_decode_nodes, engine_kind::completion);
+    check_bounds("prefill", e.min_prefill_nodes, e.max_prefill_nodes, engine_kind::prompt);
   }
 
-  void check_bounds(const char* what, int low, int high, group_engine role) {
+  void check_bounds(const char* what, int low, int high, engine_kind role) {
     const std::string low_key = fmt::format("elastic.min_{}_nodes", what),
                       high_key = fmt::format("elastic.max_{}_nodes", what);
     std::set<std::string> nodes;
     for (const worker_group_section& g : c_.worker_group)
-      if (g.engine == role || g.engine == group_engine::normal)
+      if (g.engine == role || g.engine == engine_kind::normal)
         nodes.insert(g.node.begin(), g.node.end());
     const int most = static_cast<int>(nodes.size());
     if (high != 0 && low > high)

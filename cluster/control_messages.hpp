@@ -4,6 +4,7 @@
 #include "cluster/messages.hpp"
 #include "cluster/view.hpp"
 #include "runtime/scheduler/limits.hpp"
+#include "runtime/scheduler/routing.hpp"
 
 namespace troupe {
 
@@ -15,6 +16,13 @@ TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_pr
 
 // ---- worker
 
+// Where the caches of prompts arrive that an engine goes on behind.
+struct handoff_place {
+  std::string node, endpoint; // the latter for processes that do not share memory with it
+  std::uint64_t incarnation = 0;
+};
+TROUPE_FIELDS(handoff_place, node, endpoint, incarnation)
+
 struct engine_query {}; // -> engine_info
 TROUPE_FIELDS(engine_query)
 struct engine_info {
@@ -24,8 +32,10 @@ struct engine_info {
   spec_verifier_actor verifier;
   scheduler_limits limits;
   std::string numerics_id, model_id; // requests move only between engines of equal ones
+  engine_kind kind = engine_kind::normal;
+  handoff_place handoffs;
 };
-TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, model_id)
+TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, model_id, kind, handoffs)
 
 // ---- membership
 
@@ -88,8 +98,9 @@ struct hb { // one way, every hb_ms
   std::uint64_t steps = 0;
   std::uint64_t running = 0, waiting = 0;
   std::int32_t free_blocks = 0;
+  handoff_counters handoffs;
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs)
 struct member_report {
   member_entry known;
   hb progress;

@@ -45,6 +45,7 @@ job some_job() {
   j.deadline_steps = 9;
   j.cache_salt = "tenant";
   j.fork_of = 76;
+  j.handoff = {5, true, 2, "n0", "tcp://127.0.0.1:48001", 7};
   return j;
 }
 
@@ -144,7 +145,8 @@ std::string check_messages(caf::actor_system& system) {
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
       {"masks_made", survives(system, masks_made{})},
-      {"scheduler_report", survives(system, scheduler_report{1, 2, 3, 4, 5, 6, some_metrics()})},
+      {"scheduler_report",
+       survives(system, scheduler_report{1, 2, 3, 4, 5, 6, some_metrics(), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}})},
       {"kv_turn_done", survives(system, kv_turn_done{12})},
       {"kv_query", survives(system, kv_query{true})},
       {"kv_report", survives(system, some_kv_report())},
@@ -176,6 +178,9 @@ std::string check_messages(caf::actor_system& system) {
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},
       {"tok_ack", survives(system, tok_ack{1002, 1})},
+      {"reserved", survives(system, reserved{1, 2})},
+      {"moved", survives(system, moved{1, 2})},
+      {"handoff_lost", survives(system, handoff_lost{1, 2, "lease_expired", "text"})},
       {"done", survives(system, done{some_req, {some_record()}})},
   });
 }

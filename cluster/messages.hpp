@@ -7,6 +7,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
+#include "runtime/kv/handoff.hpp"
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/kv/kv_turn.hpp"
 #include "runtime/metrics/metrics.hpp"
@@ -87,6 +88,16 @@ TROUPE_FIELDS(req_t, origin, number)
 
 // ---- scheduler
 
+// A prompt that one engine computes and another one goes on behind (cluster.md §3.7): what each of them knows of it.
+struct handoff_ticket {
+  std::uint64_t id = 0;          // never used again; 0 = none, the engine computes everything
+  bool prompt = false;           // this engine computes the prompt; else it goes on
+  std::uint32_t peer = 0;        // rank of the other one
+  std::string node, endpoint;    // of the one that goes on: its node, and where it takes bulk bytes from other nodes
+  std::uint64_t incarnation = 0; // likewise
+};
+TROUPE_FIELDS(handoff_ticket, id, prompt, peer, node, endpoint, incarnation)
+
 // One branch of a request to compute.
 struct job {
   req_t req;
@@ -102,9 +113,10 @@ struct job {
   std::int32_t deadline_steps = 0; // 0 = none
   std::string cache_salt;          // cached prompt starts are shared only between jobs of an equal salt
   std::uint64_t fork_of = 0;       // sequence of an earlier branch of the same request on the same engine; 0 = none
+  handoff_ticket handoff;
 };
 TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, emitted, params, seed, eos_ids, logit_rows,
-              priority, deadline_steps, cache_salt, fork_of)
+              priority, deadline_steps, cache_salt, fork_of, handoff)
 
 struct submit { // -> ack; tokens go to the sender
   stamp head;
@@ -137,14 +149,27 @@ TROUPE_FIELDS(stop)
 struct masks_made {};
 TROUPE_FIELDS(masks_made)
 
+// LOCAL, one way, from the threads that carry handoffs to the scheduler.
+struct handoff_note {
+  enum class news : std::uint8_t { arrived, sent, flows_again, failed };
+  std::uint64_t id = 0;
+  news what = news::failed;
+  std::shared_ptr<const image_bytes> image; // with arrived
+  std::int32_t cached = 0;                  // likewise
+  error failure;                            // with failed
+};
+
 struct scheduler_query {};
 TROUPE_FIELDS(scheduler_query)
+TROUPE_FIELDS(handoff_counters, sending, receiving, sent, received, failed, expired, sent_bytes, received_bytes,
+              tail_bytes_max, tail_ms_sum, tail_ms_max)
 struct scheduler_report {
   std::uint64_t waiting = 0, running = 0, live = 0, steps = 0, preemptions = 0;
   std::int32_t free_blocks = 0;
   engine_metrics metrics{};
+  handoff_counters handoffs;
 };
-TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics)
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs)
 
 // ---- kv_manager
 
@@ -353,6 +378,23 @@ struct tok_ack {
 };
 TROUPE_FIELDS(tok_ack, next_pos, attempt)
 
+// One way, to the session, from the engine that goes on behind a prompt: there is room for its cache, and the prompt
+// may be computed; then, its cache has arrived.
+struct reserved {
+  std::uint32_t branch = 0, attempt = 1;
+};
+TROUPE_FIELDS(reserved, branch, attempt)
+struct moved {
+  std::uint32_t branch = 0, attempt = 1;
+};
+TROUPE_FIELDS(moved, branch, attempt)
+// Likewise from either engine: the prompt's cache will not arrive.
+struct handoff_lost {
+  std::uint32_t branch = 0, attempt = 1;
+  std::string code, text;
+};
+TROUPE_FIELDS(handoff_lost, branch, attempt, code, text)
+
 struct done { // one way, to the gateway: all branches of a request have ended
   req_t req;
   std::vector<branch_record> branches;
@@ -417,11 +459,15 @@ CAF_ADD_TYPE_ID(troupe, (troupe::slots))
 CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
 CAF_ADD_TYPE_ID(troupe, (troupe::tokens))
 CAF_ADD_TYPE_ID(troupe, (troupe::tok_ack))
+CAF_ADD_TYPE_ID(troupe, (troupe::reserved))
+CAF_ADD_TYPE_ID(troupe, (troupe::moved))
+CAF_ADD_TYPE_ID(troupe, (troupe::handoff_lost))
 CAF_ADD_TYPE_ID(troupe, (troupe::done))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_turn)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::handoff_note)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::grammar_job)
@@ -455,17 +501,26 @@ struct new_grammar_pool {
 using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
     caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<grammar_done>, answers<new_grammar_pool>,
-                     answers<kv_turn_done>, answers<step_done>, answers<step_check>, answers<masks_made>,
-                     answers<tok_ack>, answers<spec_plan>, answers<new_verifier>, answers<enter_group>,
-                     answers<group_view>, answers<step_decision>, answers<group_ping, group_alive>,
-                     answers<scheduler_query, scheduler_report>, answers<rank_lost>, answers<drain>, answers<stop>>;
+                     answers<handoff_note>, answers<kv_turn_done>, answers<step_done>, answers<step_check>,
+                     answers<masks_made>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
+                     answers<enter_group>, answers<group_view>, answers<step_decision>,
+                     answers<group_ping, group_alive>, answers<scheduler_query, scheduler_report>, answers<rank_lost>,
+                     answers<drain>, answers<stop>>;
+// Of a request whose prompt another engine computes.
+struct prompt_place {
+  scheduler_actor scheduler; // null: the engine that goes on computes it itself
+  std::uint32_t rank = 0;
+  handoff_ticket ticket; // of the engine that computes the prompt
+};
 // LOCAL, one way, from the gateway to a session: this engine computes its request from now on.
 struct placed {
   std::uint32_t rank = 0;
   scheduler_actor scheduler;
+  prompt_place prompt;
 };
-using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>,
-                                       answers<rank_lost>, answers<stop>>;
+using session_actor =
+    caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,
+                     answers<moved>, answers<handoff_lost>, answers<rank_lost>, answers<stop>>;
 
 } // namespace troupe
 

@@ -70,6 +70,8 @@ struct model_runner::impl {
 
   // Everything that a step queues, without its inputs. replayed: what the consumer layers compute, null = the same.
   void layers(const step_input& in, const step_input* replayed, const layer_hook& hook);
+  dev_ptr<std::byte> at(slot_id s) const;
+  dev_ptr<std::byte> at(block_id b) const;
   step_input replay_input(); // of `replay`
   void keep_rows(const step_input& in, const step_input& kept);
   void keep_rows_of(const buffer& values, std::int64_t row_bytes, const buffer& between, const step_input& in,

@@ -59,6 +59,7 @@ struct flight {
   std::vector<std::int32_t> place; // [sequences of the plan] their places in the step
   std::vector<float> logits;       // [jobs that want them, vocab]
   std::vector<std::uint32_t> expert_counts;
+  std::vector<std::shared_ptr<image_bytes>> departed; // one for each of the plan's departures
 
   template <class T> const T* at(std::size_t offset) const {
     return reinterpret_cast<const T*>(results.data() + offset);
@@ -176,6 +177,8 @@ struct model_engine::impl {
   void make_rules(flight& f);
   void sample(flight& f);
   void sample_piece(flight& f, std::size_t from, std::size_t count, float*& logits_to);
+  void take_images(const step_plan& plan);
+  void give_images(flight& f);
   bool plan_drafts(const step_plan& plan);
   void draft(const flight& f);
   void send_back(flight& f);
@@ -246,9 +249,11 @@ void model_engine::launch(const step_plan& plan) {
         m.runner.copy_slot(c.from, c.to);
       for (const block_copy& c : plan.block_copies)
         m.runner.copy_block(c.from, c.to);
+      m.take_images(plan);
       m.forward(plan);
       for (const slot_copy& c : plan.snapshots)
         m.runner.copy_slot(c.from, c.to);
+      m.give_images(f);
       m.sample(f);
       f.drafting = m.plan_drafts(plan) ? m.runner.work().record() : nullptr;
       if (f.drafting)
@@ -290,6 +295,8 @@ void model_engine::collect(step_result& out) {
   out.expert_counts.clear();
   if (f.counted)
     out.expert_counts = f.expert_counts;
+  out.departed.assign(f.departed.begin(), f.departed.end());
+  f.departed.clear();
 }
 
 // Waits for everything that was queued, whatever becomes of it.
@@ -468,6 +475,37 @@ void model_engine::impl::sample(flight& f) {
   runner.verify(results_there.at<const std::int32_t>(f.token), results_there.at<const std::int32_t>(f.status),
                 all_rows ? dev_ptr<const std::int32_t>() : rules_there.at<const std::int32_t>(first_drawn_at),
                 results_there.at<std::int32_t>(f.outcome));
+}
+
+// Caches that another engine has filled, blocks first (image_bytes).
+void model_engine::impl::take_images(const step_plan& plan) {
+  const cache_sizes sizes = runner.caches().sizes;
+  for (const image_arrival& a : plan.arrivals) {
+    TROUPE_CHECK(std::ssize(*a.bytes) == a.blocks * sizes.block_bytes + sizes.slot_bytes,
+                 "the image of a cache of another size");
+    const std::uint8_t* from = a.bytes->data();
+    for (std::int32_t b = a.first_block; b < a.first_block + a.blocks; ++b, from += sizes.block_bytes)
+      runner.load_block(from, block_id{plan.image_blocks[static_cast<std::size_t>(b)]});
+    runner.load_slot(from, a.state);
+  }
+}
+
+// Queues the way out of what leaves for another engine. One rank of a group is enough.
+void model_engine::impl::give_images(flight& f) {
+  f.departed.clear();
+  const cache_sizes sizes = runner.caches().sizes;
+  for (const image_part& part : f.plan->departures) {
+    auto& bytes = *f.departed.emplace_back(std::make_shared<image_bytes>());
+    if (context && context->rank() != 0)
+      continue;
+    const bool state = part.state.value != 0;
+    bytes.resize(static_cast<std::size_t>(part.blocks * sizes.block_bytes + (state ? sizes.slot_bytes : 0)));
+    std::uint8_t* to = bytes.data();
+    for (std::int32_t b = part.first_block; b < part.first_block + part.blocks; ++b, to += sizes.block_bytes)
+      runner.save_block(block_id{f.plan->image_blocks[static_cast<std::size_t>(b)]}, to);
+    if (state)
+      runner.save_slot(part.state, to);
+  }
 }
 
 // Which sequences propose, and by which rules; false: none does.

@@ -264,20 +264,35 @@ void model_runner::verify(dev_ptr<const std::int32_t> token, dev_ptr<const std::
                                 m.last.layout.limit, first_drawn, token, draw_status, outcome});
 }
 
-void model_runner::copy_slot(slot_id from, slot_id to) {
-  auto& m = *impl_;
-  const auto at = [&](slot_id s) { return m.slot_pool.as<std::byte>() + m.layout.slot_bytes * s.value; };
-  TROUPE_CHECK(std::max(from.value, to.value) < m.options.state_slots && std::min(from.value, to.value) > 0,
-               "no such state slot");
-  m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.slot_bytes));
+// Where a state slot or a KV block lies.
+dev_ptr<std::byte> model_runner::impl::at(slot_id s) const {
+  TROUPE_CHECK(s.value > 0 && s.value < options.state_slots, "no such state slot");
+  return slot_pool.as<std::byte>() + layout.slot_bytes * s.value;
+}
+dev_ptr<std::byte> model_runner::impl::at(block_id b) const {
+  TROUPE_CHECK(b.value > 0 && b.value < options.kv_blocks, "no such KV block");
+  return block_pool.as<std::byte>() + layout.block_bytes * b.value;
 }
 
+void model_runner::copy_slot(slot_id from, slot_id to) {
+  auto& m = *impl_;
+  m.work->copy(m.at(to), m.at(from), static_cast<std::size_t>(m.layout.slot_bytes));
+}
 void model_runner::copy_block(block_id from, block_id to) {
   auto& m = *impl_;
-  const auto at = [&](block_id b) { return m.block_pool.as<std::byte>() + m.layout.block_bytes * b.value; };
-  TROUPE_CHECK(std::max(from.value, to.value) < m.options.kv_blocks && std::min(from.value, to.value) > 0,
-               "no such KV block");
-  m.work->copy(at(to), at(from), static_cast<std::size_t>(m.layout.block_bytes));
+  m.work->copy(m.at(to), m.at(from), static_cast<std::size_t>(m.layout.block_bytes));
+}
+void model_runner::save_slot(slot_id from, std::uint8_t* to) {
+  impl_->work->to_host(to, impl_->at(from), static_cast<std::size_t>(impl_->layout.slot_bytes));
+}
+void model_runner::save_block(block_id from, std::uint8_t* to) {
+  impl_->work->to_host(to, impl_->at(from), static_cast<std::size_t>(impl_->layout.block_bytes));
+}
+void model_runner::load_slot(const std::uint8_t* from, slot_id to) {
+  impl_->work->to_device(impl_->at(to), from, static_cast<std::size_t>(impl_->layout.slot_bytes));
+}
+void model_runner::load_block(const std::uint8_t* from, block_id to) {
+  impl_->work->to_device(impl_->at(to), from, static_cast<std::size_t>(impl_->layout.block_bytes));
 }
 
 struct expert_shard::impl {

@@ -159,6 +159,11 @@ public:
   // Whole state slots and KV blocks, in the order of the stream.
   void copy_slot(slot_id from, slot_id to);
   void copy_block(block_id from, block_id to);
+  // Their bytes to host memory, which is valid behind the stream's next event, and from there; `from` is read at once.
+  void save_slot(slot_id from, std::uint8_t* to);
+  void save_block(block_id from, std::uint8_t* to);
+  void load_slot(const std::uint8_t* from, slot_id to);
+  void load_block(const std::uint8_t* from, block_id to);
 
 private:
   struct impl;

@@ -7,8 +7,16 @@
 
 namespace troupe {
 
+// What a sequence has to do with another engine, if anything.
+enum class handoff_news : std::uint8_t {
+  none,
+  reserved, // there is room for the prompt that the other engine is to compute
+  part,     // the next bytes of its image, none before left out
+  whole     // likewise the last ones: nothing comes after it, the sequence is over here
+};
+
 // A token, parts of its prompt's results, its end, or several of these at once. `end` other than none comes exactly
-// once per accepted sequence, and nothing comes after it.
+// once per accepted sequence that is not handed over whole, and nothing comes after it.
 struct sequence_event {
   sequence_id id;
   std::int64_t outputs_before = 0; // output tokens before this event
@@ -20,6 +28,8 @@ struct sequence_event {
   std::int64_t steps = 0;
   std::int32_t preemptions = 0;
   std::int32_t cached_tokens = 0;
+  handoff_news handoff = handoff_news::none;
+  std::shared_ptr<const image_bytes> image; // with part and whole
 };
 
 } // namespace troupe

@@ -33,6 +33,21 @@ struct block_copy {
   block_id from, to;
 };
 
+// Bytes of a sequence's cached state as it travels between two engines: its KV blocks in order, then its state slot.
+using image_bytes = std::vector<std::uint8_t>;
+
+// Blocks of a sequence's table that leave for another engine's cache, and its state slot behind them.
+struct image_part {
+  std::int32_t first_block = 0, blocks = 0; // range of step_plan::image_blocks
+  slot_id state;                            // 0 = not now
+};
+// A whole image that another engine has made: all blocks, then the state slot.
+struct image_arrival {
+  std::int32_t first_block = 0, blocks = 0; // range of step_plan::image_blocks
+  slot_id state;
+  std::shared_ptr<const image_bytes> bytes;
+};
+
 // One sequence's rows in a step: positions [start, start + rows). In a decode step the last `drafts` of them verify
 // drafts of the sequence's newest block, the row before them holds its newest token.
 //
@@ -67,12 +82,15 @@ struct step_plan {
   // a whole draft block.
   bool share_drafts = false;
   std::vector<planned_sequence> sequences;
-  std::vector<std::int32_t> tokens;     // input ids of all rows, or token_in_flight, or draft_in_flight
-  std::vector<std::int32_t> blocks;     // block tables, one after the other
-  std::vector<std::int32_t> history;    // (ngram-1) per sequence; always known to the host
-  std::vector<slot_copy> restores;      // before the rows are computed: snapshots and forks into new sequences' slots
-  std::vector<block_copy> block_copies; // likewise: partly filled blocks of forked sequences
-  std::vector<slot_copy> snapshots;     // after the rows: slots as this step leaves them
+  std::vector<std::int32_t> tokens;       // input ids of all rows, or token_in_flight, or draft_in_flight
+  std::vector<std::int32_t> blocks;       // block tables, one after the other
+  std::vector<std::int32_t> history;      // (ngram-1) per sequence; always known to the host
+  std::vector<slot_copy> restores;        // before the rows are computed: snapshots and forks into new sequences' slots
+  std::vector<block_copy> block_copies;   // likewise: partly filled blocks of forked sequences
+  std::vector<slot_copy> snapshots;       // after the rows: slots as this step leaves them
+  std::vector<image_arrival> arrivals;    // before the rows: caches that other engines have filled
+  std::vector<image_part> departures;     // after the rows: into step_result::departed
+  std::vector<std::int32_t> image_blocks; // of arrivals and departures
   // Which ids may be drawn behind rows under a constraint: bit i % 32 of word i / 32 of a mask allows id i.
   std::int32_t mask_words = 0;         // of a mask: the vocabulary's ids / 32, rounded up
   std::vector<std::uint32_t> masks;    // [any, mask_words]
@@ -102,8 +120,9 @@ struct sequence_result {
 
 struct step_result {
   std::uint64_t number = 0;
-  std::vector<sequence_result> sequences;   // in the plan's order
-  std::vector<std::uint32_t> expert_counts; // [layers, routed experts]: rows routed in this step
+  std::vector<sequence_result> sequences;                   // in the plan's order
+  std::vector<std::uint32_t> expert_counts;                 // [layers, routed experts]: rows routed in this step
+  std::vector<std::shared_ptr<const image_bytes>> departed; // one for each of the plan's departures
   double ms = 0;       // from its launch, or the end of the step before if that was later, to its end
   double draft_ms = 0; // of that: its draft round; 0 where there was none or the engine cannot tell
   std::string failure; // not empty: the device failed, nothing of the step counts

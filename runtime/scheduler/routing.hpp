@@ -8,11 +8,16 @@
 
 namespace troupe {
 
+// What an engine of a cluster is for: whole requests, prompts, or what comes behind them.
+enum class engine_kind : std::uint8_t { normal, prompt, completion };
+
 struct engine_load {
   bool accepting = true;               // false: dead, draining, or its queue is full
   std::int64_t outstanding_tokens = 0; // prompt rows and output still to be computed, of all that it was given
   std::int32_t free_blocks = 0;        // of its KV pool, as last heard; blocks of the prefix cache count as free
   std::int32_t blocks = 0;
+  engine_kind kind = engine_kind::normal;
+  bool full = false; // had no room for a prompt's cache, when it was last asked
 };
 
 struct routing_settings {

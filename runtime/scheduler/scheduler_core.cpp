@@ -7,7 +7,9 @@ namespace troupe {
 namespace {
 
 // Positions whose rows are ever computed: the last token of an output has none.
-std::int32_t reach_of(const sequence_spec& spec, std::int32_t max_model_len) {
+std::int32_t reach_of(const sequence_spec& spec, std::int32_t max_model_len, sequence_share share) {
+  if (share == sequence_share::prompt)
+    return spec.prompt_tokens - 1;
   return std::max<std::int32_t>(spec.prompt_tokens, static_cast<std::int32_t>(longest_length(spec, max_model_len)) - 1);
 }
 
@@ -66,7 +68,12 @@ status scheduler_core::submit(scheduling_request request, events& out) {
     return error{"prompt_too_long", who + "the prompt has " + std::to_string(spec.prompt_tokens) +
                                         " tokens, a step without chunked prefill takes max_num_batched_tokens = " +
                                         std::to_string(limits_.max_num_batched_tokens)};
-  const std::int32_t needed = blocks_for(reach_of(spec, limits_.max_model_len));
+  if (request.share != sequence_share::whole && (spec.prompt_tokens < 2 || needs_whole_prompt(spec)))
+    return error{"invalid_prompt", who + "results of its prompt's rows are wanted, or it has one token: it cannot be "
+                                         "computed by two engines"};
+  if (request.share == sequence_share::rest && places() <= static_cast<std::int32_t>(reserving_.size()))
+    return error{"no_room", who + "there is no place for another sequence at the moment"};
+  const std::int32_t needed = blocks_for(reach_of(spec, limits_.max_model_len, request.share));
   if (needed > limits_.kv_blocks - 1)
     return error{"no_space", who + "prompt and max_tokens need " + std::to_string(needed) +
                                  " KV blocks, the pool has " + std::to_string(limits_.kv_blocks - 1) +
@@ -85,7 +92,8 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.prompt = std::move(request.prompt);
   s.salt = std::move(request.salt);
   s.host_paced = request.host_paced || s.matcher;
-  s.reach = reach_of(*s.spec, limits_.max_model_len);
+  s.share = request.share;
+  s.reach = reach_of(*s.spec, limits_.max_model_len, s.share);
   s.output.assign(request.emitted.begin(), request.emitted.end());
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
   s.order = {std::int64_t{request.priority} * limits_.ageing_steps + step_, ++arrivals_};
@@ -94,7 +102,12 @@ status scheduler_core::submit(scheduling_request request, events& out) {
     s.expires = step_ + request.deadline_steps;
     deadlines_.insert(&s);
   }
-  queue(s);
+  if (s.share == sequence_share::rest) {
+    s.in = phase::reserving;
+    reserving_.push_back(&s);
+  } else {
+    queue(s);
+  }
   if (!s.output.empty()) { // a replay may have nothing left to do
     const finish_state f = finish_of(s);
     if (f.reason != finish_reason::none) {
@@ -132,9 +145,12 @@ void scheduler_core::queue(sequence& s) {
 
 // A branch waits for its parent's prompt if it can share it; else it stays in the queue.
 void scheduler_core::park(sequence& s, sequence& parent) {
-  const bool shares = (parent.in == phase::waiting || parent.in == phase::admitting || parent.in == phase::prefill) &&
-                      s.output.empty() && s.prompt_tokens() > 1 && !needs_whole_prompt(*s.spec) &&
-                      (s.prompt == parent.prompt || *s.prompt == *parent.prompt);
+  const bool prompt_to_come = parent.in == phase::waiting || parent.in == phase::reserving ||
+                              parent.in == phase::admitting || parent.in == phase::held ||
+                              parent.in == phase::prefill ||
+                              (parent.in == phase::decode && parent.computed < parent.prompt_tokens());
+  const bool shares = prompt_to_come && s.in == phase::waiting && s.output.empty() && s.prompt_tokens() > 1 &&
+                      !needs_whole_prompt(*s.spec) && (s.prompt == parent.prompt || *s.prompt == *parent.prompt);
   if (!shares)
     return;
   waiting_.erase(&s);
@@ -171,6 +187,8 @@ void scheduler_core::end(sequence& s, sequence_event event, events& out) {
   out.push_back(std::move(event));
   if (s.in == phase::waiting)
     waiting_.erase(&s);
+  if (s.in == phase::reserving)
+    std::erase(reserving_, &s);
   if (s.in == phase::parked) {
     std::erase(s.parent->branches, &s);
     std::erase(forks_, &s);
@@ -240,6 +258,28 @@ void scheduler_core::drop_cache(sequence& s) {
   s.blocks.clear();
   s.slot = s.snapshot = slot_id{};
   s.depends_on = 0;
+  s.departing = s.departed; // the rest is computed again
+  s.image.reset();
+  if (s.share == sequence_share::rest) // computes its prompt itself, should it go on
+    s.share = sequence_share::whole;
+}
+
+bool scheduler_core::arrived(sequence_id id, std::shared_ptr<const image_bytes> image, std::int32_t cached) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end() || at->second->in != phase::held)
+    return false;
+  sequence& s = *at->second;
+  s.in = phase::decode;
+  s.computed = s.committed = s.prompt_tokens() - 1;
+  s.delivered = std::max(s.delivered, s.computed);
+  s.cached = cached;
+  s.image = std::move(image);
+  return true;
+}
+
+void scheduler_core::let_go_on(sequence_id id, bool may) {
+  if (const auto at = sequences_.find(id); at != sequences_.end())
+    at->second->may_go_on = may;
 }
 
 bool scheduler_core::abort(sequence_id id, events& out) {
@@ -289,8 +329,11 @@ void scheduler_core::complete(step_result& result, events& out) {
     fail_step(f, result.failure, out);
   else
     for (std::size_t i = 0; i < f.rows.size(); ++i)
-      if (f.rows[i].s->life == f.rows[i].life)
-        apply(f.rows[i], result.sequences[i], out);
+      if (f.rows[i].s->life == f.rows[i].life) {
+        const auto departure = static_cast<std::size_t>(f.rows[i].departure); // of none: behind all
+        apply(f.rows[i], result.sequences[i],
+              departure < result.departed.size() ? std::move(result.departed[departure]) : nullptr, out);
+      }
 }
 
 // Nothing of the step counts: its sequences end, and branches that copied from them start over.
@@ -318,9 +361,12 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
   }
 }
 
-void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
+void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed,
+                           events& out) {
   sequence& s = *f.s;
   ++s.steps;
+  if (f.departure >= 0 && !departed && r.failure.empty())
+    r.failure = "the executor gave no image of its cache";
   const std::int32_t start = f.slack > 0 ? s.committed : f.start; // all rows before it have come back
   if (r.failure.empty() && f.sample)
     examine(f, start, r);
@@ -353,14 +399,19 @@ void scheduler_core::apply(const flown& f, sequence_result& r, events& out) {
   s.delivered = std::max(s.delivered, reached);
   if (f.fills)
     s.hold_at = 0;
-  if (e.end != finish_reason::none) {
+  if (f.departure >= 0) {
+    s.departed = f.departed;
+    e.handoff = reached == s.prompt_end() ? handoff_news::whole : handoff_news::part;
+    e.image = std::move(departed);
+  }
+  if (e.end != finish_reason::none || e.handoff == handoff_news::whole) {
     end(s, std::move(e), out);
     return;
   }
   if (s.constrained())
     keep_legal_drafts(s);
   publish(s);
-  if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
+  if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty() || e.image)
     out.push_back(std::move(e));
 }
 
@@ -440,11 +491,12 @@ void scheduler_core::keep_legal_drafts(sequence& s) const {
 }
 
 bool scheduler_core::consistent() const {
-  std::size_t waiting = 0, parked = 0, active = 0, admitting = 0;
+  std::size_t waiting = 0, parked = 0, active = 0, admitting = 0, reserving = 0;
   for (const auto& [id, s] : sequences_) {
     waiting += s->in == phase::waiting;
     parked += s->in == phase::parked;
     admitting += s->in == phase::admitting;
+    reserving += s->in == phase::reserving;
     active += s->holds_cache();
     if (s->in == phase::free || s->spec->id != id)
       return false;
@@ -459,14 +511,17 @@ bool scheduler_core::consistent() const {
       for (const flown& f : flights_[(first_flight_ + i) % 2].rows)
         if (f.s == s && f.life == s->life)
           ++out, drawn += f.sample, drafts += f.drafts;
-    const bool prompt_left = s->computed < s->prompt_tokens();
+    const bool prompt_left = s->computed < s->prompt_tokens(); // behind an image a decode step computes the last row
+    const bool behind_image = s->share == sequence_share::rest && s->computed == s->prompt_tokens() - 1;
     if (s->committed > s->computed || s->computed > s->length() + std::max(0, s->unresolved - 1) ||
         drawn != s->unresolved || drafts != s->slack || (out == 0 && s->committed != s->computed) ||
         blocks_for(std::min(s->computed + s->slack, s->reach)) > std::ssize(s->blocks) || s->slot.value == 0 ||
-        prompt_left != (s->in == phase::prefill))
+        (s->in == phase::held ? s->computed != 0
+                              : prompt_left != (s->in == phase::prefill) && !(s->in == phase::decode && behind_image)))
       return false;
   }
-  return waiting == waiting_.size() && parked == parked_ && active == active_.size() &&
+  return waiting == waiting_.size() && reserving == reserving_.size() && parked == parked_ &&
+         active == active_.size() &&
          admitting == static_cast<std::size_t>(
                           turn_.open ? std::count_if(turn_.admit.begin(), turn_.admit.end(), current) : 0) &&
          std::is_sorted(active_.begin(), active_.end(), before{}) &&

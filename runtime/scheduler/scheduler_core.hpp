@@ -45,6 +45,7 @@ struct scheduling_request {
   bool host_paced = false;         // a step of it is planned only when the host knows all its tokens, drafts too
   std::shared_ptr<const sequence_constraint> constraint; // on the output; such a sequence is host_paced. Null = none
   std::vector<std::int32_t> emitted; // output already given out, before a worker was lost: computed, not drawn again
+  sequence_share share = sequence_share::whole;
 };
 
 // Why requests wait, for reports (D23).
@@ -61,8 +62,14 @@ public:
 
   // Queues a sequence. Refused, with nothing queued: code duplicate_id, invalid_prompt, prompt_too_long (longer than
   // the model's length or, unchunked, than a step), no_space (needs more KV than there is) or so_internal (what was
-  // emitted is not within the constraint).
+  // emitted is not within the constraint). With share rest: no_room too, if there is no place for it at the moment; its
+  // next event is `reserved` or its end with that code.
   status submit(scheduling_request request, events& out);
+  // The image of a sequence with share rest, which was told to be reserved. False: there is no such sequence any more.
+  // cached: prompt tokens that the other engine found in its prefix cache.
+  bool arrived(sequence_id id, std::shared_ptr<const image_bytes> image, std::int32_t cached);
+  // Whether a sequence with share prompt may go on: not while too much of its image waits to be sent.
+  void let_go_on(sequence_id id, bool may);
   // Ends a live sequence in any state; false if there is none.
   bool abort(sequence_id id, events& out);
 
@@ -92,7 +99,7 @@ public:
   const step_outcome& outcome() const { return outcome_; }        // of the last step that was booked
   const mask_counters& mask_counts() const { return masks_.counters(); }
 
-  std::size_t waiting() const { return waiting_.size() + parked_; }
+  std::size_t waiting() const { return waiting_.size() + reserving_.size() + parked_; }
   std::size_t running() const { return active_.size(); } // sequences that hold KV
   std::size_t live() const { return sequences_.size(); }
   std::size_t steps_out() const { return flights_out_; }
@@ -115,7 +122,9 @@ private:
     std::uint64_t life;
     std::int32_t start, slack, rows, drafts; // as in the plan; the last two as many as the device may make them
     bool sample;
-    bool fills; // takes the snapshot at the sequence's hold_at
+    bool fills;                  // takes the snapshot at the sequence's hold_at
+    std::int32_t departure = -1; // of the plan's
+    std::int32_t departed = 0;   // blocks that have left with it
   };
   struct flight {
     std::uint64_t number = 0;
@@ -134,6 +143,7 @@ private:
     bool fork = false;
     std::int32_t drafts = 0;              // of the rows
     std::optional<std::size_t> mask = {}; // number of its masks in masks_
+    bool reserve = false;                 // for an image
   };
   struct turn {
     bool open = false;
@@ -153,7 +163,7 @@ private:
   void expire(events& out);
   void publish(sequence& s);
   void drop_cache(sequence& s);
-  void apply(const flown& f, sequence_result& r, events& out);
+  void apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
   static void examine(const flown& f, std::int32_t start, sequence_result& r);
   void take_tokens(sequence& s, sequence_event& e);
@@ -188,6 +198,11 @@ private:
   bool drafts_behind_prompts();
   bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
+  void want_reservations();
+  void reserve(sequence& s, const kv_got::admitted& a, const kv_got& got, events& ev);
+  void take_table(sequence& s, const kv_got::admitted& a, const kv_got& got);
+  bool has_victim_behind(const sequence& s) const;
+  static void add_images(sequence& s, std::int32_t end, flown& f, step_plan& out);
   void want_admission(sequence& s, std::int32_t rows, std::int32_t promised);
   std::int32_t room_for(const sequence& s, std::int32_t rows, std::int32_t promised) const;
   bool wants_sharing() const;
@@ -219,9 +234,10 @@ private:
   std::vector<sequence*> unused_;
   std::unordered_map<sequence_id, sequence*> sequences_;
   std::set<sequence*, before> waiting_;
-  std::vector<sequence*> active_; // hold KV, in the order of service
-  std::vector<sequence*> forks_;  // parked branches whose parent's prompt is through
-  std::size_t parked_ = 0;        // on parents or in forks_
+  std::vector<sequence*> active_;    // hold KV, in the order of service
+  std::vector<sequence*> forks_;     // parked branches whose parent's prompt is through
+  std::vector<sequence*> reserving_; // in the order of their arrival
+  std::size_t parked_ = 0;           // on parents or in forks_
   std::set<sequence*, expires_before> deadlines_;
   std::uint64_t arrivals_ = 0, lives_ = 0;
 

@@ -64,7 +64,12 @@ bool scheduler_core::can_decode(const sequence& s) const {
 
 // Whether a block for one more row is there, or could be taken from a sequence behind.
 bool scheduler_core::can_grow(const sequence& s) const {
-  return blocks_short(s, 1) <= 0 || free_blocks() > 0 || active_.back() != &s;
+  return blocks_short(s, 1) <= 0 || free_blocks() > 0 || has_victim_behind(s);
+}
+
+bool scheduler_core::has_victim_behind(const sequence& s) const {
+  return std::any_of(std::upper_bound(active_.begin(), active_.end(), &s, before{}), active_.end(),
+                     [](const sequence* o) { return o->in != phase::held; });
 }
 
 std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
@@ -75,7 +80,12 @@ std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
 // Chunks end where snapshots are kept.
 std::int32_t scheduler_core::chunk_end(const sequence& s) const {
   const std::int32_t at = keeps_snapshots() ? next_snapshot_of(s) : 0;
-  return at > 0 ? at : s.prompt_tokens();
+  return at > 0 ? at : s.prompt_end();
+}
+
+// Whether rows of its prompt are left that may be planned now.
+static bool wants_prompt_rows(const scheduled_sequence& s) {
+  return s.in == scheduled_sequence::phase::prefill && s.computed < s.prompt_end() && s.may_go_on;
 }
 
 // Blocks that prompts under way will still need.
@@ -132,7 +142,7 @@ step_intent scheduler_core::intent() {
   for (const sequence* s : active_) {
     if (s->in == phase::decode) {
       i.decode = i.decode || (can_decode(*s) && can_grow(*s));
-    } else {
+    } else if (wants_prompt_rows(*s)) {
       partial = true;
       i.prefill = i.prefill || can_grow(*s);
       waits(s->prompt_tokens() - s->computed, s->last_step);
@@ -181,6 +191,7 @@ bool scheduler_core::want(std::optional<step_kind> decided, kv_want& out) {
   ++turns_;
   turn_.kind = decided;
   turn_.rows.clear(), turn_.grow.clear(), turn_.snapshots.clear(), turn_.admit.clear();
+  want_reservations();
   if (decided == step_kind::prefill)
     want_prefill();
   else if (decided == step_kind::decode)
@@ -206,7 +217,7 @@ void scheduler_core::want_prefill() {
   auto holder = active_.begin();
   const auto add_holders_before = [&](const sequence* end) {
     for (; holder != active_.end() && (!end || before{}(*holder, end)); ++holder)
-      if ((*holder)->in == phase::prefill && can_grow(**holder))
+      if (wants_prompt_rows(**holder) && can_grow(**holder))
         add(**holder);
   };
   each_admissible([&](sequence& s) {
@@ -384,6 +395,24 @@ std::int32_t scheduler_core::want_forks(std::int32_t budget) {
   return rows;
 }
 
+// Before everything else: whoever computes their prompts waits for them.
+void scheduler_core::want_reservations() {
+  while (!reserving_.empty() && places() > 0) {
+    sequence& s = *reserving_.front();
+    reserving_.erase(reserving_.begin());
+    kv_want::admission a;
+    a.id = s.spec->id;
+    a.prompt = s.prompt;
+    a.salt = s.salt;
+    a.rows = s.prompt_tokens();
+    a.room = room_for(s, a.rows, promised_blocks());
+    next_.admit.push_back(std::move(a));
+    s.in = phase::admitting;
+    turn_.admit.push_back({&s, s.life, s.spec->id, 0, false});
+    turn_.admit.back().reserve = true;
+  }
+}
+
 void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t promised) {
   kv_want::admission a;
   a.id = s.spec->id;
@@ -392,7 +421,7 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   a.rows = rows;
   a.room = room_for(s, rows, promised);
   if (limits_.prefix_cache && !needs_whole_prompt(*s.spec))
-    a.hit_limit = hit_cap(limits_.yoco, s.prompt_tokens(), limits_.yoco_keep);
+    a.hit_limit = hit_cap(limits_.yoco, s.prompt_end(), limits_.yoco_keep);
   if (keeps_snapshots())
     a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep);
   next_.admit.push_back(std::move(a));
@@ -493,7 +522,7 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows, std::int32_t
 // The last in the order of service that has no part in this turn.
 scheduler_core::sequence* scheduler_core::victim_behind(const sequence& s) const {
   for (std::size_t i = active_.size(); i-- > 0 && before{}(&s, active_[i]);)
-    if (active_[i]->turn != turns_)
+    if (active_[i]->turn != turns_ && active_[i]->in != phase::held)
       return active_[i];
   return nullptr;
 }
@@ -504,6 +533,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   out.sequences.clear(), out.tokens.clear(), out.blocks.clear(), out.history.clear();
   out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
   out.masks.clear(), out.mask_rows.clear();
+  out.arrivals.clear(), out.departures.clear(), out.image_blocks.clear();
   out.number = static_cast<std::uint64_t>(step_ + 1);
   out.kind = turn_.kind.value_or(step_kind::decode);
   flight& f = flights_[(first_flight_ + flights_out_) % 2];
@@ -574,6 +604,9 @@ void scheduler_core::take_admissions(const kv_got& got, step_plan& out, events& 
     if (!current(d)) { // ended meanwhile
       if (a.outcome == fit::ok)
         next_.release.push_back(d.id);
+    } else if (d.reserve) {
+      reserve(*d.s, a, got, ev);
+      refused = refused || a.outcome != fit::ok;
     } else if (a.outcome == fit::ok) {
       admit(*d.s, d, a, got, out);
     } else {
@@ -583,10 +616,30 @@ void scheduler_core::take_admissions(const kv_got& got, step_plan& out, events& 
   }
 }
 
+void scheduler_core::reserve(sequence& s, const kv_got::admitted& a, const kv_got& got, events& ev) {
+  if (a.outcome != fit::ok)
+    return end_with(s, a.outcome == fit::never ? "no_space" : "no_room",
+                    a.outcome == fit::never ? "the KV pool can never hold it"
+                                            : "there are no free KV blocks for its prompt at the moment",
+                    ev);
+  s.in = phase::held;
+  take_table(s, a, got);
+  sequence_event e = event_of(s);
+  e.handoff = handoff_news::reserved;
+  ev.push_back(std::move(e));
+}
+
+void scheduler_core::take_table(sequence& s, const kv_got::admitted& a, const kv_got& got) {
+  s.slot = a.slot;
+  s.output.reserve(static_cast<std::size_t>(longest_length(*s.spec, limits_.max_model_len) - s.prompt_tokens()));
+  s.blocks.reserve(static_cast<std::size_t>(blocks_for(longest_length(*s.spec, limits_.max_model_len))));
+  s.blocks.assign(got.blocks.begin() + a.first, got.blocks.begin() + a.first + a.count);
+  active_.insert(std::lower_bound(active_.begin(), active_.end(), &s, before{}), &s);
+}
+
 void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out) {
   s.in = phase::prefill;
-  s.blocks.assign(got.blocks.begin() + a.first, got.blocks.begin() + a.first + a.count);
-  s.slot = a.slot;
+  take_table(s, a, got);
   s.computed = a.computed;
   if (!d.fork)
     s.published = a.computed / tokens_per_kv_block;
@@ -596,9 +649,6 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
   s.refused_since = 0;
   if (s.preemptions == 0)
     s.cached = a.computed;
-  s.output.reserve(static_cast<std::size_t>(longest_length(*s.spec, limits_.max_model_len) - s.prompt_tokens()));
-  s.blocks.reserve(static_cast<std::size_t>(blocks_for(longest_length(*s.spec, limits_.max_model_len))));
-  active_.insert(std::lower_bound(active_.begin(), active_.end(), &s, before{}), &s);
   if (a.restore_from.value != 0)
     out.restores.push_back({a.restore_from, s.slot});
   if (a.copy_from.value != 0)
@@ -738,6 +788,7 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   add_tokens(s, p, out);
 
   flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, p.sample, false};
+  add_images(s, end, f, out);
   f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
   s.slack += verifiable;
@@ -747,12 +798,38 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
     s.confidences.schedule();
   s.last_step = step_ + 1;
   flights_[(first_flight_ + flights_out_) % 2].rows.push_back(f);
-  if (s.in == phase::prefill && end == prompt) {
+  if (start < prompt && end >= prompt) {
     s.in = phase::decode;
     forks_.insert(forks_.end(), s.branches.begin(), s.branches.end());
   } else if (!s.branches.empty() && s.computed + s.slack > prompt + fork_slack()) {
     release_branches(s); // there was no place for them in time
   }
+}
+
+// What leaves with these rows: blocks that are full for good, with the last row the rest. What arrived goes in with the
+// first ones.
+void scheduler_core::add_images(sequence& s, std::int32_t end, flown& f, step_plan& out) {
+  const auto add_blocks = [&](std::int32_t from, std::int32_t to) {
+    const auto first = static_cast<std::int32_t>(out.image_blocks.size());
+    for (std::int32_t b = from; b < to; ++b)
+      out.image_blocks.push_back(s.blocks[static_cast<std::size_t>(b)].value);
+    return first;
+  };
+  if (s.image) {
+    const std::int32_t blocks = blocks_for(s.prompt_tokens() - 1);
+    out.arrivals.push_back({add_blocks(0, blocks), blocks, s.slot, std::move(s.image)});
+    s.image.reset();
+  }
+  if (s.share != sequence_share::prompt)
+    return;
+  const bool last = end == s.prompt_end();
+  const std::int32_t full = std::max(s.departing, last ? blocks_for(end) : end / tokens_per_kv_block);
+  if (full == s.departing && !last)
+    return;
+  f.departure = static_cast<std::int32_t>(out.departures.size());
+  f.departed = full;
+  out.departures.push_back({add_blocks(s.departing, full), full - s.departing, last ? s.slot : slot_id{}});
+  s.departing = full;
 }
 
 bool scheduler_core::drafts_behind_prompts() {

@@ -21,14 +21,20 @@ struct service_order {
   friend auto operator<=>(const service_order&, const service_order&) = default;
 };
 
+// What of a request an engine computes. A prompt that is handed over is computed up to its last row, which the engine
+// that goes on computes itself: everything that is drawn, it draws.
+enum class sequence_share : std::uint8_t { whole, prompt, rest };
+
 struct scheduled_sequence {
   enum class phase : std::uint8_t {
     free,      // of the store of records
     waiting,   // in the queue
+    reserving, // wants KV for an image
     parked,    // a branch whose parent's prompt is not through
     admitting, // asked for in the turn under way
+    held,      // holds KV, for an image that has not arrived
     prefill,   // holds KV, prompt rows are left
-    decode     // holds KV, all prompt rows were planned
+    decode     // holds KV, all prompt rows were planned; or the last one is left behind an image
   };
 
   // The request.
@@ -37,6 +43,7 @@ struct scheduled_sequence {
   std::shared_ptr<const std::string> salt;
   service_order order;
   bool host_paced = false;
+  sequence_share share = sequence_share::whole;
   std::int32_t reach = 0;                    // positions whose rows are ever computed
   std::int64_t expires = 0;                  // last step it may see; 0 = no deadline
   scheduled_sequence* parent = nullptr;      // of a parked branch
@@ -66,6 +73,11 @@ struct scheduled_sequence {
   std::int32_t hold_at = 0;
   std::uint64_t depends_on =
       0; // step whose failure makes this life worthless: a fork's parent computed its prompt there
+
+  // Its image, as share says.
+  std::int32_t departing = 0, departed = 0; // blocks that were planned to leave, that left
+  bool may_go_on = true;                    // false: too much of it waits to be sent
+  std::shared_ptr<const image_bytes> image; // that arrived, until the plan of its first row takes it
 
   // Waiting.
   std::int64_t waits_since = 0;   // step
@@ -97,7 +109,9 @@ struct scheduled_sequence {
   }
   bool constrained() const { return host_paced && matcher != nullptr; } // looks at the matcher only if there may be one
   bool waits_for_masks() const { return window != nullptr && !window->ready; }
-  bool holds_cache() const { return in == phase::prefill || in == phase::decode; }
+  bool holds_cache() const { return in == phase::prefill || in == phase::decode || in == phase::held; }
+  // Positions of the prompt that are computed here.
+  std::int32_t prompt_end() const { return prompt_tokens() - (share == sequence_share::prompt ? 1 : 0); }
 };
 
 struct before {

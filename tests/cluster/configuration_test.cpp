@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(the_loopback_example_says_what_its_text_says) {
   BOOST_TEST(*c.ledger.fsync.ms == 10);
   BOOST_REQUIRE(c.worker_group.size() == 2);
   const engine_options prefill = options_of(c, c.worker_group[0]), decode = options_of(c, c.worker_group[1]);
-  BOOST_CHECK(c.worker_group[0].engine == group_engine::prompt);
+  BOOST_CHECK(c.worker_group[0].engine == engine_kind::prompt);
   BOOST_TEST(prefill.max_num_batched_tokens == 2048);
   BOOST_TEST(prefill.max_num_seqs == 64);
   BOOST_TEST(decode.max_num_batched_tokens == 512);

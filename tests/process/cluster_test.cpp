@@ -32,6 +32,7 @@ struct running_cluster {
 
   struct shape {
     int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host; the workers run on n0
+    int prompts = 0;                      // workers before them that compute prompts for them
     std::string coordinators = "\"n0\"", launcher = "local", security{}; // keys of [security]
   };
   explicit running_cluster(const shape& s) {
@@ -42,8 +43,11 @@ struct running_cluster {
         << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
     for (int i = 0; i < s.nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
-    out << "[[worker_group]]\nname = \"decode\"\nnode = [\"n0\"]\ncount = " << s.workers
-        << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+    if (s.prompts > 0)
+      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = " << s.prompts
+          << "\ndevice = \"cpu\"\nthreads = 1\n";
+    out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
+        << "\"\nnode = [\"n0\"]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
@@ -255,6 +259,40 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
   const auto again = run_troupe({"keygen", keys / "keys", "--node", "n0"});
   BOOST_TEST(again.exit_code == 2);
   BOOST_TEST(contains(again.err, "n0.key"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+// Sums over the workers.
+std::uint64_t handoffs_of(const nlohmann::json& status, const char* what) {
+  std::uint64_t sum = 0;
+  for (const auto& m : status["members"])
+    if (!m["handoffs"].is_null())
+      sum += m["handoffs"][what].get<std::uint64_t>();
+  return sum;
+}
+
+BOOST_AUTO_TEST_CASE(prompts_and_outputs_are_computed_by_workers_of_their_own) {
+  running_cluster c({.prompts = 1});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  c.wait_until([](const nlohmann::json& s) { return handoffs_of(s, "received") == 18; }); // the others ask for rows
+  BOOST_TEST(handoffs_of(c.status(), "failed") == 0u);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "tail ms"));
+  // Killed while they work: prefill.0 with prompts and their caches, decode.0 with outputs.
+  for (const char* const victim : {"prefill.0", "decode.0"}) {
+    std::string output;
+    std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+    const std::uint64_t before = steps_of(c.status());
+    c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
+    c.kill(victim);
+    batch.join();
+    check_equal(by_id(output), expected);
+    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  }
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }

@@ -56,6 +56,7 @@ struct core_world {
   std::vector<sequence_event> events;
   std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
   std::map<std::uint64_t, core_outcome> results;
+  std::vector<sequence_event> handoffs; // what has to do with another engine, in order; for the test to take
   std::set<std::uint64_t> host_paced;
   struct judge { // of a request's masks: another matcher, fed with what was given out
     constraint_matcher matcher;
@@ -91,6 +92,10 @@ struct core_world {
 
   void absorb() {
     for (sequence_event& e : events) {
+      if (e.handoff != handoff_news::none) {
+        handoffs.push_back(std::move(e));
+        continue;
+      }
       core_outcome& r = results[e.id.value];
       r.late = r.late || r.ends > 0 || e.outputs_before != std::ssize(r.tokens);
       const auto now = static_cast<std::int64_t>(core.steps());

@@ -46,6 +46,7 @@ struct hand_engine_options {
   bool async = false, prefix_cache = false;
   decode_form decode = decode_form::automatic;
   yoco_mode yoco = yoco_mode::off;
+  int nextn = 0;
 };
 
 class hand_engine {
@@ -63,38 +64,58 @@ public:
                  .max_logit_rows = 32,
                  .decode = o.decode,
                  .yoco = o.yoco,
-                 .yoco_keep = 140}),
+                 .yoco_keep = 140,
+                 .nextn = o.nextn}),
         kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
-  // Runs the requests (index into `requests` in the order given) together; results by index.
-  std::map<int, hand_output> run(const std::vector<hand_request>& requests, const std::vector<int>& order) {
+  using images = std::map<int, std::shared_ptr<const image_bytes>>;
+  static bool can_be_divided(const hand_request& r) { return r.prompt.size() > 1 && !r.params.prompt_logprobs; }
+
+  // Runs the requests (index into `requests` in the order given) together; results by index. behind: those of them
+  // whose prompts another engine has computed go on behind its caches.
+  std::map<int, hand_output> run(const std::vector<hand_request>& requests, const std::vector<int>& order,
+                                 const images& behind = {}) {
     scheduler_core core(limits_);
     std::map<int, hand_output> out;
     std::vector<sequence_event> events;
     for (int index : order) {
-      const status queued = core.submit(asked(index, requests[static_cast<std::size_t>(index)]), events);
+      scheduling_request r = asked(index, requests[static_cast<std::size_t>(index)]);
+      r.share = behind.contains(index) ? sequence_share::rest : sequence_share::whole;
+      const status queued = core.submit(std::move(r), events);
       BOOST_REQUIRE_MESSAGE(queued, (queued ? "" : queued.failure().message));
     }
-    std::deque<std::unique_ptr<step_plan>> flying;
-    for (;;) {
-      while (auto plan = next_step(core, events)) {
-        engine_.launch(*plan);
-        flying.push_back(std::move(plan));
-      }
-      book(events, out);
-      if (flying.empty())
-        break;
-      step_result result;
-      result.number = flying.front()->number;
-      engine_.collect(result);
-      flying.pop_front();
-      core.complete(result, events);
-    }
-    BOOST_TEST(core.live() == 0u, "the scheduler stands still");
-    BOOST_TEST(kv_.sequences() == 0u);
+    run(core, events, [&](sequence_event& e) {
+      if (e.handoff == handoff_news::reserved)
+        BOOST_TEST(core.arrived(e.id, behind.at(static_cast<int>(e.id.value) - 1), 0));
+      else
+        book(e, out);
+    });
     return out;
   }
 
+  // The caches of their prompts, of those that can be divided.
+  images prompts(const std::vector<hand_request>& requests, const std::vector<int>& order) {
+    scheduler_core core(limits_);
+    std::map<int, image_bytes> parts;
+    std::vector<sequence_event> events;
+    for (int index : order) {
+      scheduling_request r = asked(index, requests[static_cast<std::size_t>(index)]);
+      r.share = sequence_share::prompt;
+      if (can_be_divided(requests[static_cast<std::size_t>(index)]))
+        BOOST_REQUIRE(core.submit(std::move(r), events));
+    }
+    run(core, events, [&](sequence_event& e) {
+      BOOST_REQUIRE(e.image);
+      image_bytes& all = parts[static_cast<int>(e.id.value) - 1];
+      all.insert(all.end(), e.image->begin(), e.image->end());
+      departures_ += 1;
+    });
+    images out;
+    for (auto& [index, bytes] : parts)
+      out[index] = std::make_shared<const image_bytes>(std::move(bytes));
+    return out;
+  }
+  std::int64_t departures() const { return departures_; }   // of all runs
   std::int64_t preemptions() const { return preemptions_; } // of all runs
   kv_statistics cache() const { return kv_.statistics(); }
 
@@ -111,6 +132,7 @@ private:
     l.prefix_cache = o.prefix_cache;
     l.yoco = o.yoco;
     l.yoco_keep = kept_rows(o.yoco, 140, tiny_checkpoint()->config());
+    l.nextn = o.nextn;
     return l;
   }
   static scheduling_request asked(int index, const hand_request& r) {
@@ -126,6 +148,29 @@ private:
     ask.prompt = std::make_shared<const std::vector<std::int32_t>>(r.prompt);
     return ask;
   }
+  // Until nothing is left to do.
+  template <class Take> void run(scheduler_core& core, std::vector<sequence_event>& events, const Take& take) {
+    std::deque<std::unique_ptr<step_plan>> flying;
+    for (bool told = true; told || !flying.empty();) {
+      while (auto plan = next_step(core, events)) {
+        engine_.launch(*plan);
+        flying.push_back(std::move(plan));
+      }
+      told = !events.empty();
+      for (sequence_event& e : std::exchange(events, {}))
+        take(e);
+      if (told || flying.empty())
+        continue;
+      step_result result;
+      result.number = flying.front()->number;
+      engine_.collect(result);
+      flying.pop_front();
+      core.complete(result, events);
+      told = true;
+    }
+    BOOST_TEST(core.live() == 0u, "the scheduler stands still");
+    BOOST_TEST(kv_.sequences() == 0u);
+  }
   // Null if no step can be added.
   std::unique_ptr<step_plan> next_step(scheduler_core& core, std::vector<sequence_event>& events) {
     auto plan = std::make_unique<step_plan>();
@@ -139,24 +184,20 @@ private:
         return plan;
     }
   }
-  void book(std::vector<sequence_event>& events, std::map<int, hand_output>& out) {
-    for (auto& e : events) {
-      auto& o = out[static_cast<int>(e.id.value) - 1];
-      o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(),
-                               e.output.prompt_logprobs.end());
-      if (!e.output.tokens.empty()) {
-        o.tokens.push_back(e.output.tokens[0].id);
-        o.logprobs.push_back(e.output.tokens[0].logprob);
-        o.top.push_back(e.output.tokens[0].top);
-      }
-      if (e.end == finish_reason::none)
-        continue;
-      o.cached = e.cached_tokens;
-      o.end = e.end;
-      preemptions_ += e.preemptions;
-      BOOST_TEST(e.failure.message == "");
+  void book(const sequence_event& e, std::map<int, hand_output>& out) {
+    auto& o = out[static_cast<int>(e.id.value) - 1];
+    o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(), e.output.prompt_logprobs.end());
+    for (const drawn_token& t : e.output.tokens) {
+      o.tokens.push_back(t.id);
+      o.logprobs.push_back(t.logprob);
+      o.top.push_back(t.top);
     }
-    events.clear();
+    if (e.end == finish_reason::none)
+      return;
+    o.cached = e.cached_tokens;
+    o.end = e.end;
+    preemptions_ += e.preemptions;
+    BOOST_TEST(e.failure.message == "");
   }
 
   scheduler_limits limits_;
@@ -165,7 +206,7 @@ private:
   kv_cache kv_;
   kv_want want_;
   kv_got got_;
-  std::int64_t preemptions_ = 0;
+  std::int64_t preemptions_ = 0, departures_ = 0;
 };
 
 // Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter,

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -121,6 +122,47 @@ struct stub_model {
     for (const slot_copy& c : p.snapshots) {
       const slot from = slot_at(c.from);
       slot_at(c.to) = from;
+    }
+  }
+
+  // An image: 128 cells for each block, then those of both windows.
+  static constexpr std::size_t block_bytes = 128 * sizeof(cell), state_bytes = 2 * ring * sizeof(cell);
+
+  cell* block_of(const step_plan& p, std::int32_t at) {
+    const auto block = static_cast<std::size_t>(p.image_blocks.at(static_cast<std::size_t>(at)));
+    if (block == 0 || block * 128 >= cache.size())
+      complain("block 0 or outside the pool in an image");
+    return cache.data() + block * 128;
+  }
+  void take_images(const step_plan& p) {
+    for (const image_arrival& a : p.arrivals) {
+      const std::size_t blocks = static_cast<std::size_t>(a.blocks);
+      if (a.bytes->size() != blocks * block_bytes + state_bytes) {
+        complain("an image of the wrong size");
+        continue;
+      }
+      for (std::int32_t b = 0; b < a.blocks; ++b)
+        std::memcpy(block_of(p, a.first_block + b), a.bytes->data() + static_cast<std::size_t>(b) * block_bytes,
+                    block_bytes);
+      slot& s = slot_at(a.state) = slot{};
+      std::memcpy(s.cells.data(), a.bytes->data() + blocks * block_bytes, state_bytes / 2);
+      std::memcpy(s.draft_cells.data(), a.bytes->data() + blocks * block_bytes + state_bytes / 2, state_bytes / 2);
+    }
+  }
+  void give_images(const step_plan& p, step_result& r) {
+    r.departed.clear();
+    for (const image_part& part : p.departures) {
+      image_bytes bytes(static_cast<std::size_t>(part.blocks) * block_bytes +
+                        (part.state.value != 0 ? state_bytes : 0));
+      for (std::int32_t b = 0; b < part.blocks; ++b)
+        std::memcpy(bytes.data() + static_cast<std::size_t>(b) * block_bytes, block_of(p, part.first_block + b),
+                    block_bytes);
+      if (part.state.value != 0) {
+        const slot& s = slot_at(part.state);
+        std::memcpy(bytes.data() + bytes.size() - state_bytes, s.cells.data(), state_bytes / 2);
+        std::memcpy(bytes.data() + bytes.size() - state_bytes / 2, s.draft_cells.data(), state_bytes / 2);
+      }
+      r.departed.push_back(std::make_shared<const image_bytes>(std::move(bytes)));
     }
   }
 
@@ -294,6 +336,7 @@ struct stub_model {
     r.failure.clear();
     r.sequences.clear();
     copy_in(p);
+    take_images(p);
     const std::vector<std::int32_t> lengths = p.share_drafts ? shared_lengths(p) : std::vector<std::int32_t>();
     auto length = lengths.begin();
     bool changed = false;
@@ -322,6 +365,7 @@ struct stub_model {
     }
     reshared += changed;
     copy_out(p);
+    give_images(p, r);
   }
 
   void add_prompt_results(const step_plan& p, const planned_sequence& s, sequence_result& out) {

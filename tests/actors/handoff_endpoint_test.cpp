@@ -1,0 +1,198 @@
+// The threads and channels that carry caches of prompts, between two endpoints of one process.
+#include "actors/handoff_endpoint.hpp"
+#include "tests/support/forked.hpp"
+#include <boost/test/unit_test.hpp>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct notes {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<handoff_note> all;
+
+  void listen_to(handoff_endpoint& e) {
+    e.report_to([this](handoff_note n) {
+      const std::lock_guard lock(mutex);
+      all.push_back(std::move(n));
+      changed.notify_all();
+    });
+  }
+  handoff_note next() {
+    std::unique_lock lock(mutex);
+    BOOST_REQUIRE(changed.wait_for(lock, 60s, [&] { return !all.empty(); }));
+    handoff_note n = std::move(all.front());
+    all.pop_front();
+    return n;
+  }
+};
+
+handoff_setup setup_of(std::uint32_t rank, bool shared, handoff_times times = {}) {
+  handoff_setup s;
+  s.self = {"test" + std::to_string(::getpid()), rank, 7 + rank, "build"};
+  s.node = "n0";
+  s.shape = {5000, 300, 0, "settings"};
+  s.times = times;
+  s.shared_memory = shared;
+  s.uses_link = !shared;
+  s.credit_bytes = 8000;
+  if (rank == 2)
+    s.senders = {{1, "n0"}};
+  return s;
+}
+
+struct two_ends {
+  std::unique_ptr<handoff_endpoint> from, to;
+  notes from_notes, to_notes;
+  explicit two_ends(bool shared, handoff_times times = {})
+      : from(std::make_unique<handoff_endpoint>(setup_of(1, shared, times))),
+        to(std::make_unique<handoff_endpoint>(setup_of(2, shared, times))) {
+    from_notes.listen_to(*from);
+    to_notes.listen_to(*to);
+  }
+  handoff_ticket there(std::uint64_t id) const { return {id, true, 2, "n0", to ? to->address() : "", 9}; }
+  static handoff_ticket here(std::uint64_t id) { return {id, false, 1, {}, {}, 0}; }
+};
+
+std::shared_ptr<const image_bytes> bytes_of(std::size_t count, std::uint8_t first) {
+  auto b = std::make_shared<image_bytes>(count);
+  for (std::size_t i = 0; i < count; ++i)
+    (*b)[i] = static_cast<std::uint8_t>(first + i * 3);
+  return b;
+}
+
+using news = handoff_note::news;
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(handoff_endpoints)
+
+BOOST_AUTO_TEST_CASE(caches_arrive_over_both_carriers) {
+  for (const bool shared : {true, false}) {
+    const test::segment_names names;
+    two_ends e(shared);
+    for (std::uint64_t id = 1; id <= 5; ++id) {
+      e.to->expect(two_ends::here(id), 200);
+      e.from->open(e.there(id), 200);
+    }
+    for (std::uint64_t id = 1; id <= 5; ++id) {
+      BOOST_TEST(e.from->add(id, bytes_of(5000, static_cast<std::uint8_t>(id)), false, 0));
+      e.from->add(id, bytes_of(5300, 100), true, 128);
+    }
+    for (int i = 0; i < 5; ++i) {
+      const handoff_note n = e.to_notes.next();
+      BOOST_REQUIRE((n.what == news::arrived && n.image));
+      image_bytes expected = *bytes_of(5000, static_cast<std::uint8_t>(n.id));
+      const auto rest = bytes_of(5300, 100);
+      expected.insert(expected.end(), rest->begin(), rest->end());
+      BOOST_TEST((*n.image == expected));
+      BOOST_TEST(n.cached == 128);
+      BOOST_TEST((e.from_notes.next().what == news::sent));
+    }
+    BOOST_TEST(e.from->counters().sent == 5u);
+    BOOST_TEST(e.from->counters().sent_bytes == 5 * 10300u);
+    BOOST_TEST(e.to->counters().received_bytes == 5 * 10300u);
+    BOOST_TEST(e.from->counters().sending + e.to->counters().receiving == 0u);
+    BOOST_TEST(e.from->counters().tail_bytes_max >= 5300u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_waits_is_bounded_until_it_flows_again) {
+  two_ends e(true);
+  e.to->expect(two_ends::here(1), 2 * 128);
+  e.from->open({1, true, 3, "n0", {}, 9}, 2 * 128); // nobody is there
+  BOOST_TEST(e.from->add(1, bytes_of(5000, 1), false, 0));
+  BOOST_TEST(!e.from->add(1, bytes_of(5000, 1), false, 0));
+  e.from->drop(1);
+  e.from->drop(1);
+  BOOST_TEST(e.from->add(1, bytes_of(5000, 1), false, 0)); // unknown: nothing is held back
+  BOOST_TEST(e.from->counters().sending == 0u);
+  e.from->open(e.there(2), 3 * 128);
+  e.to->expect(two_ends::here(2), 3 * 128);
+  const bool first = e.from->add(2, bytes_of(10000, 1), false, 0);
+  BOOST_TEST(!first);
+  const handoff_note n = e.from_notes.next();
+  BOOST_TEST((n.id == 2u && n.what == news::flows_again));
+}
+
+BOOST_AUTO_TEST_CASE(leases_run_out_on_both_sides) {
+  two_ends e(true, {200, 50, 400});
+  e.to->expect(two_ends::here(1), 100); // nobody sends it
+  handoff_note n = e.to_notes.next();
+  BOOST_TEST((n.what == news::failed && n.failure.code == "lease_expired"));
+  e.from->open({2, true, 3, "n0", {}, 9}, 100); // nobody is there
+  e.from->add(2, bytes_of(5300, 1), true, 0);
+  n = e.from_notes.next();
+  BOOST_TEST((n.what == news::failed && n.failure.code == "lease_expired"));
+  BOOST_TEST(e.from->counters().expired == 1u);
+  BOOST_TEST(e.to->counters().expired == 1u);
+  BOOST_TEST(e.from->counters().sending + e.to->counters().receiving == 0u);
+  // Renewals keep it while nothing is there to be sent.
+  e.to->expect(two_ends::here(3), 100);
+  e.from->open(e.there(3), 100);
+  std::this_thread::sleep_for(600ms);
+  e.from->add(3, bytes_of(5300, 1), true, 0);
+  BOOST_TEST((e.to_notes.next().what == news::arrived));
+}
+
+BOOST_AUTO_TEST_CASE(a_receiver_that_ends_fails_what_was_on_the_way_and_its_successor_takes_more) {
+  two_ends e(true);
+  e.to->expect(two_ends::here(1), 200);
+  e.from->open(e.there(1), 200);
+  e.from->add(1, bytes_of(5000, 1), false, 0);
+  while (e.to->counters().received_bytes < 5000)
+    std::this_thread::sleep_for(1ms);
+  e.to.reset();
+  e.from->add(1, bytes_of(5300, 1), true, 0);
+  handoff_note n = e.from_notes.next();
+  BOOST_TEST((n.what == news::failed && n.failure.code == "handoff_failed"));
+  handoff_setup s = setup_of(2, true);
+  s.self.incarnation = 20;
+  e.to = std::make_unique<handoff_endpoint>(s);
+  e.to_notes.listen_to(*e.to);
+  e.to->expect(two_ends::here(2), 200);
+  e.from->open({2, true, 2, "n0", {}, 20}, 200);
+  e.from->add(2, bytes_of(10300, 1), true, 0);
+  BOOST_TEST((e.to_notes.next().what == news::arrived));
+}
+
+BOOST_AUTO_TEST_CASE(a_sender_that_ends_fails_what_was_on_the_way_and_its_successor_sends_more) {
+  two_ends e(true);
+  e.to->expect(two_ends::here(1), 200);
+  e.from->open(e.there(1), 200);
+  e.from->add(1, bytes_of(5000, 1), false, 0);
+  while (e.to->counters().received_bytes < 5000)
+    std::this_thread::sleep_for(1ms);
+  e.from.reset();
+  handoff_note n = e.to_notes.next();
+  BOOST_TEST((n.what == news::failed && n.failure.code == "handoff_failed"));
+  e.from = std::make_unique<handoff_endpoint>(setup_of(1, true));
+  e.from_notes.listen_to(*e.from);
+  e.to->expect(two_ends::here(2), 200);
+  e.from->open(e.there(2), 200);
+  e.from->add(2, bytes_of(10300, 1), true, 0);
+  BOOST_TEST((e.to_notes.next().what == news::arrived));
+}
+
+BOOST_AUTO_TEST_CASE(caches_of_other_settings_are_refused) {
+  handoff_setup s = setup_of(1, true);
+  s.shape.settings = "others";
+  two_ends e(true);
+  e.from.reset();
+  e.from = std::make_unique<handoff_endpoint>(s);
+  e.to->expect(two_ends::here(1), 200);
+  e.from->open(e.there(1), 200);
+  e.from->add(1, bytes_of(10300, 1), true, 0);
+  const handoff_note n = e.to_notes.next();
+  BOOST_TEST((n.what == news::failed && n.failure.message.find("others there, settings here") != std::string::npos),
+             n.failure.message);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

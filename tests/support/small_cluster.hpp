@@ -1,0 +1,149 @@
+// A cluster as several actor systems of one process over loopback, and requests of every kind for it.
+#pragma once
+#include "actors/cluster_access.hpp"
+#include "actors/coordinator_process.hpp"
+#include "actors/worker_process.hpp"
+#include "cluster/incarnation.hpp"
+#include "tests/support/embedded_options.hpp"
+#include <boost/test/unit_test.hpp>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace troupe::test {
+
+struct small_cluster {
+  cluster_identity identity;
+  std::unique_ptr<coordinator_process> coordinator;
+  std::map<std::uint32_t, std::unique_ptr<worker_process>> workers;
+
+  std::map<std::uint32_t, engine_kind> kinds; // of the ranks that are not of kind normal
+  bool shared_memory = true;                  // between engines that hand prompts over
+  handoff_times times;
+
+  // Of `count` workers, ranks 0, 1, ...
+  explicit small_cluster(std::uint32_t count = 0) {
+    using std::chrono::milliseconds; // nobody is to be held for dead because the machine is slow
+    identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000), {}};
+    coordinator_setup c;
+    c.suspect = milliseconds(30000);
+    c.dead = milliseconds(60000);
+    c.cluster = identity;
+    c.at = {"127.0.0.1", 0};
+    coordinator = std::make_unique<coordinator_process>(c);
+    identity.coordinators = {{"127.0.0.1", coordinator->port()}};
+    for (std::uint32_t rank = 0; rank < count; ++rank)
+      start(rank);
+  }
+  void start(std::uint32_t rank, const engine_options& options = embedded_options()) {
+    worker_setup w;
+    w.process = {
+        .cluster = identity, .name = "decode." + std::to_string(rank), .node = "n0", .incarnation = mint_incarnation()};
+    w.rank = rank;
+    w.engine = options;
+    if (const auto kind = kinds.find(rank); kind != kinds.end())
+      w.kind = kind->second;
+    for (const auto& [other, kind] : kinds)
+      if (kind == engine_kind::prompt)
+        w.handoffs.senders.push_back({other, "n0"});
+    w.handoffs.shared_memory = shared_memory;
+    w.handoffs.times = times;
+    workers[rank] = std::make_unique<worker_process>(w);
+  }
+  cluster_access access(const std::string& name = "batch.1") const {
+    cluster_access a;
+    a.identity = identity;
+    a.name = name;
+    a.model = embedded_options().model;
+    return a;
+  }
+};
+
+struct asked {
+  generation_request request;
+  sampling_params params;
+};
+
+// Of every kind: greedy, sampled, branches, log-probabilities of the prompt, stop strings, a constraint.
+inline std::vector<asked> mixed_requests(int count) {
+  std::vector<asked> all;
+  for (int i = 0; i < count; ++i) {
+    asked a;
+    a.request.id = "r" + std::to_string(i);
+    a.request.prompt =
+        std::string(static_cast<std::size_t>(20 + 37 * (i % 5)), static_cast<char>('a' + i % 20)) + " the";
+    a.params.max_tokens = 12 + 5 * (i % 7);
+    a.params.temperature = i % 3 == 0 ? 0 : 0.8f;
+    a.params.ignore_eos = i % 2 == 0;
+    a.params.top_logprobs = i % 4;
+    a.params.prompt_logprobs = i % 5 == 0;
+    a.params.n = i % 6 == 3 ? 3 : 1;
+    a.params.seq_seed = 77u + static_cast<unsigned>(i);
+    if (i % 7 == 2)
+      a.params.stop = {"e"};
+    if (i % 8 == 4)
+      a.params.so_args = structured_output_args{.schema_type = "regex", .schema = "[a-d]{3,20}"};
+    all.push_back(a);
+  }
+  return all;
+}
+
+// What must be equal in every run.
+inline std::string bytes_of(const generation_result& r) {
+  generation_result copy = r;
+  copy.usage = {};
+  copy.cached_tokens = 0;
+  return result_line(copy);
+}
+
+inline std::map<std::string, std::string> run(LLM& llm, const std::vector<asked>& all,
+                                              const std::function<void(std::size_t)>& after = {}) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string> bytes;
+  std::size_t left = 0, texts = 0;
+  for (const asked& a : all)
+    left += static_cast<std::size_t>(a.params.n);
+  for (const asked& a : all) {
+    const auto id = llm.submit(a.request, a.params, [&](const generation_event& e) {
+      const std::lock_guard lock(mutex);
+      ++texts;
+      if (e.result) {
+        bytes[e.id + "/" + std::to_string(e.index)] = bytes_of(*e.result);
+        --left;
+      }
+      changed.notify_all();
+    });
+    BOOST_REQUIRE(id);
+  }
+  std::unique_lock lock(mutex);
+  for (std::size_t step = 0; after && left > 0; ++step) {
+    const std::size_t seen = texts;
+    changed.wait(lock, [&] { return left == 0 || texts > seen + 10; });
+    lock.unlock();
+    after(step);
+    lock.lock();
+  }
+  changed.wait(lock, [&] { return left == 0; });
+  return bytes;
+}
+
+// The bytes of one process.
+inline std::map<std::string, std::string> alone(const std::vector<asked>& all) {
+  LLM llm(embedded_options());
+  return run(llm, all);
+}
+
+inline void check_equal(const std::map<std::string, std::string>& got,
+                        const std::map<std::string, std::string>& expected) {
+  BOOST_TEST(got.size() == expected.size());
+  for (const auto& [id, line] : expected)
+    BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n"
+                                               << line.substr(0, 300));
+}
+
+} // namespace troupe::test
