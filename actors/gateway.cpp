@@ -87,7 +87,7 @@ void place(self_ptr self, std::uint64_t number) {
     return;
   }
   book(st, e, rank);
-  tell(self, e.session, placed{static_cast<std::uint32_t>(rank), st.engines[rank].scheduler});
+  tell(self, e.session, placed{static_cast<std::uint32_t>(rank), st.engines[rank].scheduler, st.engines[rank].joined});
 }
 
 void find_another(self_ptr self, const place_wanted& p) {
@@ -96,7 +96,8 @@ void find_another(self_ptr self, const place_wanted& p) {
   if (at == st.live.end())
     return;
   book_off(st, at->second);
-  if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler)
+  if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler &&
+      st.engines[p.rank].joined == p.joined)
     lose_engine(st, {p.rank, p.why});
   place(self, p.req.number);
 }
@@ -114,6 +115,7 @@ void take_engine(self_ptr self, const engine_info& joined) {
   }
   gateway_state::engine& e = st.engines[joined.rank];
   e.scheduler = joined.scheduler;
+  ++e.joined;
   e.lost.reset();
   e.asked = false;
   engine_load& l = st.loads[joined.rank];
@@ -203,6 +205,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (rank != no_engine) {
     s.scheduler = st.engines[rank].scheduler;
     s.rank = static_cast<std::uint32_t>(rank);
+    s.joined = st.engines[rank].joined;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);

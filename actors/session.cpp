@@ -108,7 +108,8 @@ void leave_engine(self_ptr self, const error& why) {
                                  age_ms(*st.setup.request)));
   }
   if (st.live > 0)
-    tell_from_outside(st.setup.gateway, place_wanted{st.setup.request->req, st.setup.rank, left, why.message});
+    tell_from_outside(st.setup.gateway,
+                      place_wanted{st.setup.request->req, st.setup.rank, left, st.setup.joined, why.message});
 }
 
 // Refusals and ends of an engine that was lost or takes nothing new: others may.
@@ -162,6 +163,7 @@ void take_place(self_ptr self, const placed& p) {
     return;
   st.setup.scheduler = p.scheduler;
   st.setup.rank = p.rank;
+  st.setup.joined = p.joined;
   watch_scheduler(self);
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < st.branches.size(); ++i) {

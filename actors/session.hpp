@@ -31,6 +31,7 @@ struct session_setup {
   std::uint64_t seed = 0;               // of branch 0
   scheduler_actor scheduler;            // of the engine that computes every branch; null: none is there yet
   std::uint32_t rank = 0;               // of that engine
+  std::uint64_t joined = 0;             // placed::joined
   bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
@@ -56,6 +57,7 @@ struct place_wanted {
   req_t req;
   std::uint32_t rank = 0;
   scheduler_actor scheduler; // of the engine; null: never had one
+  std::uint64_t joined = 0;  // placed::joined: it may have joined again meanwhile
   std::string why;
 };
 

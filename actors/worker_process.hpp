@@ -2,6 +2,7 @@
 // goes.
 #pragma once
 #include "actors/cluster_system.hpp"
+#include "actors/expert_store.hpp"
 #include "actors/member.hpp"
 #include "actors/model_process.hpp"
 #include <atomic>
@@ -12,9 +13,10 @@ namespace troupe {
 
 struct worker_setup {
   process_identity process;
-  std::uint32_t rank = 0;      // in the cluster
-  endpoint at{"127.0.0.1", 0}; // port 0: any
-  engine_options engine;       // engines = 1
+  std::uint32_t rank = 0;                    // in the cluster
+  endpoint at{"127.0.0.1", 0};               // port 0: any
+  engine_options engine;                     // engines = 1
+  std::optional<expert_group_place> experts; // that it shares with other workers
 };
 
 class worker_process {
@@ -31,6 +33,7 @@ public:
   bool told_to_stop() const { return told_to_stop_; } // by the cluster
 
 private:
+  void enter_group(const worker_setup& setup, const started& parts, member_setup& m);
   void end(std::chrono::milliseconds limit);
 
   model_process process_;
@@ -38,6 +41,7 @@ private:
   cluster_system_config config_;
   caf::actor_system system_{config_};
   worker_root_actor root_;
+  expert_store_actor store_; // null: it holds all experts itself
   member_actor member_;
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;

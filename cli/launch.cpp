@@ -6,6 +6,7 @@
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
+#include "cluster/shared_memory.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <csignal>
 #include <filesystem>
@@ -71,9 +72,10 @@ void say_what_is_not_shared(const cluster_configuration& c) {
     if (g.engine != group_engine::normal)
       spdlog::warn("worker_group.{}: engine = \"{}\" is not built yet: its workers compute prompts and outputs", g.name,
                    text_of(g.engine));
-    if (g.expert_parallel > 1 || g.context_parallel > 1)
-      spdlog::warn("worker_group.{}: experts and contexts are not shared between processes yet: every worker holds all",
-                   g.name);
+    if (g.context_parallel > 1)
+      spdlog::warn(
+          "worker_group.{}: contexts are not shared between processes yet: every worker computes whole prompts",
+          g.name);
   }
 }
 
@@ -154,7 +156,8 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   for (const process_record& r : c.state->running())
     left.push_back("process " + std::to_string(r.pid) + " (" + r.name + ")");
   std::error_code why;
-  const std::string prefix = "troupe." + c.configuration.cluster.name + ".";
+  const std::string prefix = "troupe." + segment_part(c.configuration.cluster.name) + ".";
+  reap_segments(prefix); // of processes that were killed
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());
