@@ -10,9 +10,9 @@ namespace troupe {
 
 struct cluster_system_config : caf::actor_system_config {
   cluster_system_config(const cluster_identity& c, std::size_t threads) {
-    prepare_process<caf::id_block::troupe, caf::id_block::troupe_control>();
-    prepare<caf::id_block::troupe, caf::id_block::troupe_control>(*this, "troupe " + build_id(), threads, c.heartbeat,
-                                                                  c.connection_timeout);
+    prepare_process<caf::id_block::troupe, caf::id_block::troupe_experts, caf::id_block::troupe_control>();
+    prepare<caf::id_block::troupe, caf::id_block::troupe_experts, caf::id_block::troupe_control>(
+        *this, "troupe " + build_id(), threads, c.heartbeat, c.connection_timeout);
     if (c.tls)
       prepare_tls(*this, *c.tls);
   }

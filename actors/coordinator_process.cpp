@@ -16,10 +16,14 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   m.stop_limit = s.stop_limit;
   m.toml = s.toml;
   m.on_shut_down = [this] { shut_down_ = true; };
+  for (const expert_group_setup& g : s.groups) {
+    groups_.push_back(system_.spawn(group_placement, g));
+    m.groups.push_back({g.first, static_cast<std::uint32_t>(g.node.size()), groups_.back()});
+  }
   membership_ = system_.spawn(membership, m);
   const auto port = publish(system_, membership_, s.at);
   if (!port) {
-    tell_from_outside(membership_, stop{});
+    stop_actors();
     wait_for_actors(system_, 5s);
     throw config_error("", "control.port", std::to_string(s.at.port), port.failure().message,
                        "give another port, or stop what listens there");
@@ -29,10 +33,16 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
     leadership_ = system_.spawn<caf::detached>(leadership, *s.votes, membership_);
 }
 
-coordinator_process::~coordinator_process() {
+void coordinator_process::stop_actors() {
   if (leadership_)
     tell_from_outside(leadership_, stop{});
   tell_from_outside(membership_, stop{});
+  for (const expert_group_actor& g : groups_)
+    tell_from_outside(g, stop{});
+}
+
+coordinator_process::~coordinator_process() {
+  stop_actors();
   if (const std::size_t left = wait_for_actors(system_, 5s))
     give_up_on_actors(left);
   ended_.within(30s);

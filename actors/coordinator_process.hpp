@@ -1,6 +1,7 @@
 // A coordinator of a cluster, leading or standing by: runs until the object goes.
 #pragma once
 #include "actors/cluster_system.hpp"
+#include "actors/group_placement.hpp"
 #include "actors/leadership.hpp"
 #include "actors/membership.hpp"
 #include <atomic>
@@ -13,7 +14,8 @@ struct coordinator_setup {
   std::string toml; // the resolved configuration
   // The node agents that decide who leads; without any, this process does, and must be the only coordinator.
   std::optional<leadership_setup> votes;
-  endpoint at; // port 0: any
+  std::vector<expert_group_setup> groups; // of ranks that share experts
+  endpoint at;                            // port 0: any
   std::chrono::milliseconds suspect{1000}, dead{3000}, stop_limit{10000};
 };
 
@@ -28,10 +30,13 @@ public:
   bool shut_down() const { return shut_down_; } // the cluster was stopped: this process is the last
 
 private:
+  void stop_actors();
+
   bounded_end ended_;
   cluster_system_config config_;
   caf::actor_system system_{config_};
   membership_actor membership_;
+  std::vector<expert_group_actor> groups_;
   leadership_actor leadership_; // null without votes
   std::uint16_t port_ = 0;
   std::atomic<bool> shut_down_{false};

@@ -70,8 +70,12 @@ void follow(self_ptr self) {
       drop(self, m.who.rank, m.who.name + " was started anew");
       reach(self, m.who);
     }
-    if ((m.state == member_state::dead || m.state == member_state::left) && known)
-      drop(self, m.who.rank, m.who.name + (m.state == member_state::dead ? " is held for dead" : " has left"));
+    const char* why = m.state == member_state::dead      ? " is held for dead"
+                      : m.state == member_state::left    ? " has left"
+                      : m.state == member_state::warming ? " takes no steps at the moment"
+                                                         : nullptr;
+    if (why != nullptr && known)
+      drop(self, m.who.rank, m.who.name + why);
   }
 }
 

@@ -92,12 +92,13 @@ engine_choice choose(gateway_state& st, const request_record& r) {
 }
 
 placed place_of(gateway_state& st, const engine_choice& c) {
-  placed p{static_cast<std::uint32_t>(c.engine), st.engines[c.engine].scheduler, {}};
+  placed p{static_cast<std::uint32_t>(c.engine), st.engines[c.engine].scheduler, {}, st.engines[c.engine].joined};
   if (c.prompt == no_engine)
     return p;
   const handoff_place& to = st.engines[c.engine].at;
   p.prompt = {st.engines[c.prompt].scheduler,
               static_cast<std::uint32_t>(c.prompt),
+              st.engines[c.prompt].joined,
               {++st.next_handoff, true, p.rank, to.node, to.endpoint, to.incarnation}};
   return p;
 }
@@ -158,7 +159,8 @@ void find_another(self_ptr self, const place_wanted& p) {
   if (at == st.live.end())
     return;
   book_off(st, at->second);
-  if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler)
+  if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler &&
+      st.engines[p.rank].joined == p.joined)
     lose_engine(st, {p.rank, p.why});
   if (p.full && p.rank < st.loads.size())
     st.loads[p.rank].full = true;
@@ -178,6 +180,7 @@ void take_engine(self_ptr self, const engine_info& joined) {
   }
   gateway_state::engine& e = st.engines[joined.rank];
   e.scheduler = joined.scheduler;
+  ++e.joined;
   e.lost.reset();
   e.asked = false;
   e.at = joined.handoffs;
@@ -273,6 +276,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     s.scheduler = p.scheduler;
     s.rank = p.rank;
     s.prompt = p.prompt;
+    s.joined = p.joined;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);

@@ -69,6 +69,7 @@ struct gateway_state {
   };
   struct engine {
     scheduler_actor scheduler;
+    std::uint64_t joined = 0;        // how often: what is said of it before it joined again counts no more
     std::optional<std::string> lost; // why it takes no more requests
     bool asked = false;              // for its room
     request_metrics metrics{};

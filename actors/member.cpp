@@ -60,6 +60,8 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
   st.coordinator = from;
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
   take_view(self, j.now);
+  if (const auto& f = st.setup.on_coordinator)
+    f(from);
 }
 
 void find_coordinator(self_ptr self) {
@@ -72,7 +74,7 @@ void find_coordinator(self_ptr self) {
     return;
   const membership_actor to = *found;
   st.joining = true;
-  ask(self, to, st.setup.control_limit, join{st.setup.who})
+  ask(self, to, st.setup.control_limit, join{st.setup.who, !st.setup.able || st.setup.able(false)})
       .then([=](const joined& j) { take_answer(self, to, j); },
             [=](const caf::error&) { state_of(self).joining = false; });
 }
@@ -98,9 +100,10 @@ void note_progress(self_ptr self) {
 void beat(self_ptr self) {
   auto& st = state_of(self);
   note_progress(self);
-  if (st.coordinator)
+  if (st.coordinator) {
+    st.progress.able = !st.setup.able || st.setup.able(true);
     tell(self, st.coordinator, st.progress);
-  else if (self->clock().now() - st.alone_since > st.setup.orphan_limit)
+  } else if (self->clock().now() - st.alone_since > st.setup.orphan_limit)
     expel(self, "no coordinator was there for " + std::to_string(st.setup.orphan_limit.count()) + " ms");
   else
     find_coordinator(self);

@@ -28,6 +28,9 @@ struct member_setup {
   std::function<void()> on_stop; // the cluster is being stopped: this process is to end
   bool comes_back = false;       // held for dead, it joins anew under another incarnation
   scheduler_actor scheduler;     // of a worker: its progress is part of what the process says
+  // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
+  std::function<bool(bool told)> able;
+  std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread
   std::chrono::milliseconds beat{200}, orphan_limit{60000}, control_limit{2000};
 };
 // Of a process that others reach at `at`, port 0 if nobody does; the callbacks are left to the caller.

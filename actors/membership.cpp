@@ -16,6 +16,22 @@ view view_of(const membership_state& st) {
   return v;
 }
 
+bool gone(const membership_state::entry& e) {
+  return e.known.state == member_state::dead || e.known.state == member_state::left;
+}
+
+// Every group's coordinator hears which processes its ranks are.
+void tell_groups(self_ptr self) {
+  auto& st = state_of(self);
+  for (const membership_setup::expert_group& g : st.setup.groups) {
+    group_members m{std::vector<std::uint64_t>(g.ranks)};
+    for (const auto& [name, e] : st.members)
+      if (e.known.who.role == member_role::worker && !gone(e) && e.known.who.rank - g.first < g.ranks)
+        m.incarnations[e.known.who.rank - g.first] = e.known.who.incarnation;
+    tell(self, g.coordinator, std::move(m));
+  }
+}
+
 // Its processes are another leader's from now on.
 void step_down(self_ptr self) {
   auto& st = state_of(self);
@@ -26,6 +42,7 @@ void step_down(self_ptr self) {
       tell(self, e.process, stand_by{});
     }
   st.term = 0;
+  tell_groups(self);
 }
 
 // Asked before everything that a leader does.
@@ -61,6 +78,7 @@ void announce(self_ptr self) {
   for (const auto& [name, e] : st.members)
     if (e.process)
       tell(self, e.process, v);
+  tell_groups(self);
 }
 
 void set_state(self_ptr self, membership_state::entry& e, member_state to) {
@@ -78,10 +96,6 @@ membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {
     if (e.known.who.incarnation == incarnation)
       return &e;
   return nullptr;
-}
-
-bool gone(const membership_state::entry& e) {
-  return e.known.state == member_state::dead || e.known.state == member_state::left;
 }
 
 // Why a process is not taken in.
@@ -119,7 +133,10 @@ cluster_status status_of(self_ptr self) {
                    ms_since(st.began),
                    st.setup.configuration,
                    st.stop_at.has_value(),
+                   {},
                    {}};
+  if (led)
+    s.groups = st.groups;
   for (const auto& [name, e] : st.members)
     s.members.push_back({e.known, e.progress, ms_since(e.heard)});
   return s;
@@ -155,7 +172,7 @@ joined take_in(self_ptr self, const join& j) {
   if (!leads(self))
     return {ack_code::wrong_state, st.setup.name + " stands by", {}};
   membership_state::entry& e = st.members[j.who.name];
-  e.known = {j.who, member_state::active};
+  e.known = {j.who, j.able ? member_state::active : member_state::warming};
   e.process = caf::actor_cast<member_actor>(self->current_sender());
   e.heard = self->clock().now();
   watch(self, st.watched, e.process, [=, incarnation = j.who.incarnation](const caf::error&) {
@@ -175,8 +192,9 @@ void hear(self_ptr self, const hb& h) {
     return;
   e->heard = self->clock().now();
   e->progress = h;
-  if (e->known.state == member_state::suspect)
-    set_state(self, *e, member_state::active);
+  if (e->known.state == member_state::suspect || e->known.state == member_state::active ||
+      e->known.state == member_state::warming)
+    set_state(self, *e, h.able ? member_state::active : member_state::warming);
 }
 
 void look_for_silent(self_ptr self) {
@@ -216,6 +234,19 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
       [=](const status_query&) { return status_of(self); },
       [=](const configuration_query&) {
         return configuration_text{state_of(self).setup.toml, state_of(self).setup.configuration};
+      },
+      [=](const expert_group_query& q) {
+        expert_group_info i;
+        if (leads(self))
+          for (const auto& g : state_of(self).setup.groups)
+            if (q.rank - g.first < g.ranks)
+              i.group = g.coordinator;
+        return i;
+      },
+      [=](const expert_group_report& r) {
+        auto& known = state_of(self).groups;
+        const auto at = std::ranges::find(known, r.first, &expert_group_report::first);
+        (at == known.end() ? known.emplace_back() : *at) = r;
       },
       [=](const shut_down&) { shut_all_down(self); },
       [=](const tick&) { look_for_silent(self); },

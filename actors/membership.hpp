@@ -18,6 +18,11 @@ struct membership_setup {
   std::chrono::milliseconds suspect{1000}, dead{3000}, tick{200};
   std::chrono::milliseconds stop_limit{10000}; // of all processes, once they were told to end
   std::function<void()> on_shut_down;          // all have ended, or the limit is over
+  struct expert_group {                        // ranks of the cluster that share experts
+    std::uint32_t first = 0, ranks = 0;
+    expert_group_actor coordinator;
+  };
+  std::vector<expert_group> groups;
 };
 
 struct membership_state {
@@ -34,7 +39,8 @@ struct membership_state {
   std::map<std::string, entry> members; // by name
   std::uint64_t term = 0, mepoch = 0;   // of this leader; term 0: it stands by
   std::int64_t leads_until_ms = 0;
-  leadership_actor leadership; // null with a term for good
+  leadership_actor leadership;             // null with a term for good
+  std::vector<expert_group_report> groups; // as setup.groups, what they said last
   clock::time_point began{};
   std::optional<clock::time_point> stop_at; // the cluster is being shut down until then
   watch_list watched;

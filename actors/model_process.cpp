@@ -2,6 +2,7 @@
 #include "actors/speculation_options.hpp"
 #include "actors/timed_steps.hpp"
 #include "runtime/experts/placement.hpp"
+#include "runtime/experts/redundancy.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
@@ -168,6 +169,30 @@ private:
   expert_shard shard_;
 };
 
+// The process's part in its expert group: every layer's slots of its rank, filled by the initial placement.
+std::shared_ptr<expert_part> make_part(const expert_group_place& place, const std::shared_ptr<const checkpoint>& source,
+                                       const std::shared_ptr<device>& dev, const runner_options& r) {
+  const model_config& c = source->config();
+  check_range("expert_parallel", place.ranks, 2, c.n_routed_experts,
+              "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
+  const auto initial = std::make_shared<const expert_placement>(
+      initial_placement(c.num_hidden_layers, c.n_routed_experts, place.ranks,
+                        extra_experts(c.n_routed_experts, place.min_extra, place.ranks)));
+  expert_rules rules;
+  rules.layers = c.num_hidden_layers;
+  rules.experts = c.n_routed_experts;
+  rules.hidden = c.hidden_size;
+  rules.k = c.num_experts_per_tok;
+  rules.limit = c.swiglu_limit;
+  rules.round_inner = r.rounding == roundings::serving;
+  rules.bf16 = r.rounding == roundings::serving && r.combine_bf16;
+  return std::make_shared<expert_part>(
+      place,
+      std::make_shared<placed_experts>(place.rank, initial,
+                                       std::make_unique<resident_experts>(source, dev, *initial, place.rank)),
+      rules);
+}
+
 struct made_rank {
   std::shared_ptr<step_engine> engine;
   int core = -1;
@@ -208,8 +233,8 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
                                  o.verify};
   if (!speculation.varlen)
     return notes;
-  if (o.ep > 1 || o.cp > 1) {
-    setup.speculation.untimed_sizes = decode_sizes(setup.limits, dev.records() && o.ep == 1);
+  if (o.ep > 1 || o.cp > 1 || setup.part) {
+    setup.speculation.untimed_sizes = decode_sizes(setup.limits, dev.records() && o.ep == 1 && !setup.part);
     notes.emplace_back("step-cost curve from the first steps (those of several ranks are not timed at the start)");
     return notes;
   }
@@ -309,7 +334,7 @@ core_plan share_cores(const std::vector<int>& allowed, int threads, int engines,
   return plan;
 }
 
-model_process make_model_process(const engine_options& options) {
+model_process make_model_process(const engine_options& options, const expert_group_place* group) {
   model_process p;
   p.source = std::make_shared<const checkpoint>(options.model);
   const model_config& c = p.source->config();
@@ -332,19 +357,25 @@ model_process make_model_process(const engine_options& options) {
   const sizes s = size_up(options, speculation, c, *devices.front());
   auto setup = std::make_shared<process_setup>();
   const auto weights =
-      load_weights(p.source, *devices.front(), {expert_ranks == 0, s.runner.max_model_len + c.dspark_block_size + 1},
-                   token_map, options.on_load_progress);
+      load_weights(p.source, *devices.front(),
+                   {expert_ranks == 0 && group == nullptr, s.runner.max_model_len + c.dspark_block_size + 1}, token_map,
+                   options.on_load_progress);
   if (expert_ranks > 0)
     setup->exchange = std::make_shared<expert_group>();
   for (int rank = 0; rank < expert_ranks; ++rank)
     setup->experts.push_back(std::make_shared<shard_compute>(
         p.source, make_device(options.device, {1, cores.experts[static_cast<std::size_t>(rank)]}),
         initial_range(c.n_routed_experts, expert_ranks, rank)));
+  if (group != nullptr)
+    setup->part = make_part(*group, p.source, devices.front(), s.runner);
   for (int e = 0; e < options.engines; ++e)
     add_engine(*setup, options.cp, [&](int rank, std::unique_ptr<context_group> context) {
       const auto at = static_cast<std::size_t>(e * options.cp + rank);
-      auto exchange =
-          expert_ranks > 0 ? std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2) : nullptr;
+      std::unique_ptr<expert_backend> exchange;
+      if (expert_ranks > 0)
+        exchange = std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2);
+      else if (setup->part)
+        exchange = setup->part->make_backend(s.runner.max_rows);
       return made_rank{
           std::make_shared<model_engine>(weights, devices[at], s.runner, std::move(exchange), std::move(context)),
           cores.engines[at].empty() ? -1 : cores.engines[at].front()};

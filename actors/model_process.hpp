@@ -18,7 +18,8 @@ struct model_process {
   std::string description; // for people
 };
 
-model_process make_model_process(const engine_options& options);
+// group: the engine, which is the only one, shares experts with other processes; null: with none.
+model_process make_model_process(const engine_options& options, const expert_group_place* group = nullptr);
 
 // Cores of each engine and each expert executor: disjoint lists of the sizes asked for, or all empty (nobody is pinned)
 // unless together they take every core that this process may use.

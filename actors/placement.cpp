@@ -34,7 +34,12 @@ placement_actor::behavior_type placement(placement_actor::stateful_pointer<place
   state_of(self).current = initial_placement(layers, experts, ranks);
   state_of(self).window = load_window(layers, experts, load_window_steps);
   return {
-      [=](const load& l) { add_steps(state_of(self), l); },
+      [=](const load& l) {
+        add_steps(state_of(self), l);
+        if (const auto& pass_on = state_of(self).reader.take)
+          pass_on(l);
+      },
+      [=](const load_reader& r) { state_of(self).reader = r; },
       [=](const slots&) { return table_of(state_of(self)); },
       [=](const stop&) { self->quit(); },
   };

@@ -1,5 +1,5 @@
-// The expert rebalancer: knows which expert rank holds what and how the load was spread. Pooled. Until a policy moves
-// experts, the placement is the initial one.
+// The experts of a process: knows which expert executor holds what and how the load was spread. Pooled. Where a group
+// of processes shares experts, it passes the load on to the group's coordinator (group_placement.hpp).
 #pragma once
 #include "cluster/messages.hpp"
 #include "runtime/experts/load_window.hpp"
@@ -11,6 +11,7 @@ struct placement_state {
   static inline const char* name = "placement";
   expert_placement current;
   load_window window{0, 0, 1};
+  load_reader reader;
 };
 
 constexpr std::int32_t load_window_steps = 100; // steps that policies look back on (cluster.md §1.5, W)

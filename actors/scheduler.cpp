@@ -106,6 +106,7 @@ void end_job(self_ptr self, const scheduler_state::constrained_job& j, const err
 // The engine cannot compute any more: everything alive ends with an error, nothing new is taken.
 void lose(self_ptr self, const std::string& why) {
   auto& st = state_of(self);
+  st.back = false;
   if (!st.lost)
     st.lost = error{"engine_lost", "engine " + std::to_string(st.setup.rank) + " cannot go on: " + why};
   if (st.part)
@@ -122,6 +123,16 @@ void lose(self_ptr self, const std::string& why) {
     if (st.grammars)
       tell(self, st.grammars, grammar_unwanted{number});
   }
+}
+
+// The engine computes again, once nothing is out that was given up: it would be taken for what comes next.
+void come_back(self_ptr self) {
+  auto& st = state_of(self);
+  if (!st.lost || !st.back || st.turn_out || st.steps_answered < st.steps_sent)
+    return;
+  st.back = false;
+  st.lost.reset();
+  go_on(self);
 }
 
 bool anything_out(const scheduler_state& st) {
@@ -192,6 +203,7 @@ void go_on(self_ptr self) {
   while (!st.lost && begin_turn(self)) {
     if (!st.want->empty()) {
       tell(self, st.setup.kv, kv_turn{++st.turn, st.want, st.got});
+      st.turn_out = true;
       break;
     }
     end_turn(self);
@@ -263,6 +275,7 @@ void end_turn(self_ptr self) {
   st.metrics.plan_time.observe(st.planning + seconds_since(began));
   st.next_trip = (st.next_trip + 1) % st.trips.size();
   tell(self, st.setup.executor, step{t.plan->number, t.plan, t.result});
+  ++st.steps_sent;
   if (t.plan->kind == step_kind::prefill)
     note_starts(st, *t.plan);
   else if (st.setup.limits.nextn > 0)
@@ -271,8 +284,13 @@ void end_turn(self_ptr self) {
 
 void finish_turn(self_ptr self, const kv_turn_done& d) {
   auto& st = state_of(self);
-  if (st.lost || d.number != st.turn)
+  if (d.number != st.turn)
     return;
+  st.turn_out = false;
+  if (st.lost) { // nobody is left whose step it could be for
+    st.core->plan(*st.got, *st.trips[st.next_trip].plan, st.events);
+    return come_back(self);
+  }
   ++st.answers;
   end_turn(self);
   go_on(self);
@@ -280,9 +298,12 @@ void finish_turn(self_ptr self, const kv_turn_done& d) {
 
 void finish_step(self_ptr self, const step_done& d) {
   auto& st = state_of(self);
+  ++st.steps_answered;
+  if (st.lost)
+    return come_back(self);
   const auto& t = st.trips[(st.next_trip + st.trips.size() - st.core->steps_out()) % st.trips.size()];
   step_result& r = *t.result;
-  if (st.lost || st.core->steps_out() == 0 || d.number != r.number)
+  if (st.core->steps_out() == 0 || d.number != r.number)
     return;
   ++st.answers;
   st.metrics.take_step(t.plan->kind == step_kind::prefill, static_cast<std::int64_t>(t.plan->tokens.size()),
@@ -554,6 +575,10 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
         return r;
       },
       [=](const rank_lost& l) { lose(self, l.why); },
+      [=](const rank_back&) {
+        state_of(self).back = true;
+        come_back(self);
+      },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) {
         state_of(self).draining = true;

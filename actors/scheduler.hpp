@@ -67,8 +67,11 @@ struct scheduler_state {
   group_sync_actor group_sync;    // with part
   std::optional<group_part> part; // in the steps of a group
   engine_metrics metrics;
-  double planning = 0; // seconds, of the turn under way
-  spec_load outcome;   // what the verifier has not heard yet of steps that ended
+  double planning = 0;                            // seconds, of the turn under way
+  spec_load outcome;                              // what the verifier has not heard yet of steps that ended
+  std::size_t steps_sent = 0, steps_answered = 0; // to and by the executor, also of those that were given up
+  bool turn_out = false;                          // the KV manager has a turn
+  bool back = false;                              // lost no more, as soon as nothing of before is out
   bool draining = false;
   bool checking = false; // a step_check is under way
   watch_list watched;

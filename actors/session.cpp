@@ -129,9 +129,9 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
   }
   if (st.live == 0)
     return;
-  place_wanted wanted{st.setup.request->req, false, st.setup.rank, left, why.message};
+  place_wanted wanted{st.setup.request->req, false, st.setup.rank, left, st.setup.joined, why.message};
   if (lost == lost_part::prompt_engine)
-    wanted.rank = st.setup.prompt.rank, wanted.scheduler = prompt;
+    wanted.rank = st.setup.prompt.rank, wanted.scheduler = prompt, wanted.joined = st.setup.prompt.joined;
   if (lost == lost_part::handoff)
     wanted.scheduler = scheduler_actor();
   tell_from_outside(st.setup.gateway, std::move(wanted));
@@ -142,7 +142,8 @@ void look_for_room(self_ptr self, const error& why) {
   auto& st = state_of(self);
   unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
   st.handing = stage::none;
-  tell_from_outside(st.setup.gateway, place_wanted{st.setup.request->req, true, st.setup.rank, {}, why.message});
+  tell_from_outside(st.setup.gateway,
+                    place_wanted{st.setup.request->req, true, st.setup.rank, {}, st.setup.joined, why.message});
 }
 
 bool lacks_room(const session_state& st, const error& why) {
@@ -251,6 +252,7 @@ void take_place(self_ptr self, const placed& p) {
     return;
   st.setup.scheduler = p.scheduler;
   st.setup.rank = p.rank;
+  st.setup.joined = p.joined;
   st.setup.prompt = p.prompt;
   watch_scheduler(self);
   const std::size_t first = first_live(st);

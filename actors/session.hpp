@@ -32,6 +32,7 @@ struct session_setup {
   scheduler_actor scheduler;            // of the engine that computes every branch; null: none is there yet
   std::uint32_t rank = 0;               // of that engine
   prompt_place prompt;                  // of the engine that computes the prompt of the first branch, if another does
+  std::uint64_t joined = 0;             // placed::joined
   bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
@@ -63,6 +64,7 @@ struct place_wanted {
   // Of an engine that is lost; null: none is known to be.
   std::uint32_t rank = 0;
   scheduler_actor scheduler;
+  std::uint64_t joined = 0; // placed::joined: it may have joined again meanwhile
   std::string why;
 };
 // Likewise: the engine of its prompt has done its part.

@@ -36,7 +36,7 @@ std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const proce
 }
 
 model_process without_gateway(const worker_setup& s) {
-  model_process p = make_model_process(s.engine);
+  model_process p = make_model_process(s.engine, s.experts ? &*s.experts : nullptr);
   p.setup->front.vocabulary.reset();
   p.setup->rank = s.rank;
   p.setup->kind = s.kind;
@@ -44,6 +44,18 @@ model_process without_gateway(const worker_setup& s) {
   if (p.setup->handoffs)
     p.setup->handoffs_at = {s.process.node, p.setup->handoffs->address(), s.process.incarnation};
   return p;
+}
+
+// The other ranks of a group that are there, from a view of the cluster.
+std::vector<group_peer> peers_in(const view& v, const expert_group_place& place) {
+  std::vector<group_peer> peers;
+  for (const member_entry& e : v.members) {
+    const auto rank = static_cast<std::int32_t>(e.who.rank) - static_cast<std::int32_t>(place.first);
+    if (e.who.role == member_role::worker && rank >= 0 && rank < place.ranks && rank != place.rank &&
+        e.state != member_state::dead && e.state != member_state::left)
+      peers.push_back({rank, e.who.incarnation, e.who.links});
+  }
+  return peers;
 }
 
 } // namespace
@@ -72,7 +84,25 @@ worker_process::worker_process(const worker_setup& s)
     expelled_ = why;
   };
   m.on_stop = [this] { told_to_stop_ = true; };
+  if (process_.setup->part)
+    enter_group(s, parts, m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
+}
+
+// Its engine takes steps while the ranks that hold the other experts are there.
+void worker_process::enter_group(const worker_setup& s, const started& parts, member_setup& m) {
+  const std::shared_ptr<expert_part> part = process_.setup->part;
+  store_ = system_.spawn(expert_store, part);
+  tell_from_outside(parts.placement, load_reader{[to = store_](const load& l) { tell_from_outside(to, l); }});
+  m.who.links = part->links()->endpoints();
+  m.able = [part](bool told) { return part->able(told); };
+  m.on_view = [part](const view& v) { part->set_peers(peers_in(v, part->place())); };
+  m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
+  part->start(
+      [to = parts.engines.front().scheduler, rank = s.rank](const std::string& why) {
+        tell_from_outside(to, rank_lost{rank, why});
+      },
+      [to = parts.engines.front().scheduler] { tell_from_outside(to, rank_back{}); });
 }
 
 worker_process::~worker_process() {
@@ -92,9 +122,14 @@ std::optional<std::string> worker_process::expelled() const {
 void worker_process::end(std::chrono::milliseconds limit) {
   if (member_)
     tell_from_outside(member_, stop{});
+  if (store_)
+    tell_from_outside(store_, stop{});
+  store_ = expert_store_actor();
   tell_from_outside(root_, stop{});
   if (const std::size_t left = wait_for_actors(system_, limit))
     give_up_on_actors(left);
+  if (process_.setup->part) // only now: the last step may need the others, and theirs this rank
+    process_.setup->part->stop();
   ended_.within(30s);
 }
 

@@ -2,6 +2,7 @@
 // goes.
 #pragma once
 #include "actors/cluster_system.hpp"
+#include "actors/expert_store.hpp"
 #include "actors/member.hpp"
 #include "actors/model_process.hpp"
 #include <atomic>
@@ -24,6 +25,7 @@ struct worker_setup {
     handoff_times times;
     std::size_t credit_bytes = std::size_t{64} << 20;
   } handoffs;
+  std::optional<expert_group_place> experts; // that it shares with other workers
 };
 
 class worker_process {
@@ -41,6 +43,7 @@ public:
   bool told_to_stop() const { return told_to_stop_; } // by the cluster
 
 private:
+  void enter_group(const worker_setup& setup, const started& parts, member_setup& m);
   void end(std::chrono::milliseconds limit);
 
   model_process process_;
@@ -49,6 +52,7 @@ private:
   mutable caf::actor_system system_{config_};
   worker_root_actor root_;
   scheduler_actor scheduler_;
+  expert_store_actor store_; // null: it holds all experts itself
   member_actor member_;
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;

@@ -3,6 +3,7 @@
 #pragma once
 #include "actors/context_leader.hpp"
 #include "actors/expert_executor.hpp"
+#include "actors/expert_part.hpp"
 #include "actors/gateway.hpp"
 #include "actors/grammar_compiler.hpp"
 #include "actors/group_sync.hpp"
@@ -23,6 +24,7 @@ struct context_ranks {
 
 // Everything a process runs, made before the actors are: devices, weights, vocabulary.
 struct process_setup {
+  std::shared_ptr<expert_part> part; // of a group of processes that share experts; null: there is none
   scheduler_limits limits;
   kv_cache_settings kv;                                 // of each engine
   std::vector<std::shared_ptr<step_engine>> engines;    // [engines]

@@ -2,6 +2,7 @@
 #include "bench/control_bench.hpp"
 #include "bench/drafts_bench.hpp"
 #include "bench/engine_bench.hpp"
+#include "bench/expert_bench.hpp"
 #include "bench/grammar_bench.hpp"
 #include "bench/kernels_bench.hpp"
 #include "bench/scheduler_bench.hpp"
@@ -47,6 +48,7 @@ constexpr std::array benches{named_bench{"decode", bench_decode},
                              named_bench{"grammar", bench_grammar},
                              named_bench{"speculation", bench_speculation},
                              named_bench{"transport", bench_transport},
+                             named_bench{"experts", bench_experts},
                              named_bench{"kernels", bench_operations}};
 
 } // namespace

@@ -154,6 +154,31 @@ result<configuration_text> coordinator_client::configuration() {
                      : ask_once<configuration_text>(system_, all.front().first, configuration_query{});
 }
 
+result<ack> coordinator_client::migrate(const troupe::migrate& what) {
+  error why;
+  for (const auto& [at, s] : reach(why)) {
+    if (!s.leads)
+      continue;
+    const auto found = ask_once<expert_group_info>(system_, at, expert_group_query{what.rank});
+    if (!found)
+      return found.failure();
+    if (!found->group)
+      return ack{0, ack_code::unknown,
+                 note_of({"unknown", "rank " + std::to_string(what.rank) +
+                                         " shares experts with no other: its worker_group has "
+                                         "expert_parallel = 1, or there is no such rank"})};
+    caf::scoped_actor self{system_};
+    result<ack> answer = error{"unreachable", "the coordinator does not answer"};
+    ask(self.ptr(), found->group, std::chrono::minutes(5), what)
+        .receive([&](const ack& a) { answer = a; },
+                 [&](const caf::error& e) {
+                   answer = error{"unreachable", text(system_, e)};
+                 });
+    return answer;
+  }
+  return why.code.empty() ? error{"no_leader", "no coordinator leads"} : why;
+}
+
 troupe::status coordinator_client::shut_down() {
   error why;
   auto all = reach(why);

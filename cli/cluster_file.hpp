@@ -45,6 +45,7 @@ public:
   result<cluster_status> status();
   result<configuration_text> configuration();
   troupe::status shut_down(); // told, not done
+  result<ack> migrate(const troupe::migrate& what);
 
 private:
   std::vector<std::pair<membership_actor, cluster_status>> reach(error& why);

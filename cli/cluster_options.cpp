@@ -6,9 +6,10 @@ namespace troupe {
 
 namespace {
 
-CLI::App* add_verb(CLI::App& app, cluster_file& file, const char* name, const char* help) {
+CLI::App* add_verb(CLI::App& app, cluster_file& file, const char* name, const char* help,
+                   const char* file_option = "FILE") {
   CLI::App* verb = app.add_subcommand(name, help);
-  verb->add_option("FILE", file.file, "cluster file, like configs/loopback-dp3.toml")->required();
+  verb->add_option(file_option, file.file, "cluster file, like configs/loopback-dp3.toml")->required();
   verb->add_option("--set", file.set, "another value: cluster.name=x, worker_group.decode.count=4; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
@@ -41,6 +42,18 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
                "End all processes of a cluster: running requests end, then gateways, workers, node agents, the "
                "coordinator.\nExit codes: 0 nothing is left, 8 what is left is listed.");
   v->add_flag("--now", stop_.now, "kill them");
+  verbs_.push_back(v);
+  v = add_verb(
+      app, migrate_.file, "migrate",
+      "Copy an expert to a slot of another rank while requests run, and have every rank route by it. The slot "
+      "must be\nredundant: empty, or of an expert that has another copy. Exit codes: 0 done, 5 no coordinator, 6 "
+      "refused.",
+      "--cluster");
+  v->add_option("--layer", migrate_.layer, "the expert's layer")->required()->type_name("L");
+  v->add_option("--expert", migrate_.expert, "the expert")->required()->type_name("E");
+  v->add_option("--to", migrate_.to, "a rank of the cluster, and one of its slots (default: the one missed least)")
+      ->required()
+      ->type_name("RANK[:SLOT]");
   verbs_.push_back(v);
   v = add_verb(app, logs_.file, "logs", "Print the logs of a cluster's processes on this host.");
   v->add_option("PROCESS", logs_.process, "one process: coordinator.0, node.n0, decode.1 (default: all)");
@@ -81,12 +94,13 @@ bool cluster_verbs::take(command_line& line) const {
   take_if(0, launch_);
   take_if(1, status_);
   take_if(2, stop_);
-  take_if(3, logs_);
-  take_if(4, coordinator_);
-  take_if(5, node_);
-  take_if(6, worker_);
-  take_if(7, remote_);
-  take_if(8, keygen_);
+  take_if(3, migrate_);
+  take_if(4, logs_);
+  take_if(5, coordinator_);
+  take_if(6, node_);
+  take_if(7, worker_);
+  take_if(8, remote_);
+  take_if(9, keygen_);
   return std::ranges::any_of(verbs_, [](const CLI::App* v) { return v->parsed(); });
 }
 

@@ -19,6 +19,7 @@ private:
   launch_options launch_;
   status_options status_;
   stop_options stop_;
+  migrate_options migrate_;
   logs_options logs_;
   coordinator_options coordinator_;
   node_options node_;

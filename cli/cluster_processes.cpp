@@ -10,6 +10,7 @@
 #include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/name_pattern.hpp"
+#include "cluster/shared_memory.hpp"
 #include <csignal>
 #include <fcntl.h>
 #include <optional>
@@ -85,6 +86,55 @@ leadership_setup votes_of(const loaded_cluster& c, const process_place& place, s
   return v;
 }
 
+// Who shares experts with this rank; nothing: nobody.
+std::optional<expert_group_place> experts_of(const cluster_configuration& k, const cluster_layout& layout,
+                                             const rank_place& place, const process_identity& process) {
+  const worker_group_section& g = k.worker_group[place.group];
+  if (g.expert_parallel <= 1)
+    return std::nullopt;
+  expert_group_place p;
+  p.cluster = k.cluster.name;
+  p.node = k.node[place.node].name;
+  const bool one_host = std::ranges::all_of(layout.ranks, [&](const rank_place& r) {
+    return r.group != place.group || r.ep_group != place.ep_group || r.node == place.node;
+  });
+  if (k.data.intra_host == host_carrier::tcp || !one_host)
+    p.tcp_address = address_of(k.data.bind);
+  p.incarnation = process.incarnation;
+  p.first = place.rank.value - static_cast<std::uint32_t>(place.ep_rank);
+  p.ranks = g.expert_parallel;
+  p.rank = place.ep_rank;
+  p.min_extra = k.eplb.min_extra;
+  p.waves = k.data.waves;
+  p.answer_limit = milliseconds(k.timeouts.step_prefill_ms);
+  return p;
+}
+
+// The groups of ranks that share experts.
+std::vector<expert_group_setup> expert_groups_of(const loaded_cluster& c) {
+  const cluster_configuration& k = c.configuration;
+  std::vector<expert_group_setup> groups;
+  for (const rank_place& r : c.layout.ranks) {
+    const worker_group_section& g = k.worker_group[r.group];
+    if (g.expert_parallel <= 1)
+      continue;
+    if (r.ep_rank == 0) {
+      expert_group_setup& s = groups.emplace_back();
+      s.name = g.name + "." + std::to_string(r.ep_group);
+      s.first = r.rank.value;
+      s.window = k.eplb.window;
+      s.migration.publish_interval_ms = k.eplb.publish_interval_ms;
+      s.migration.copies_per_rank = k.eplb.copies_per_rank;
+      s.migration.copy_timeout_ms = k.timeouts.migration_copy_ms;
+      s.migration.max_sources = k.timeouts.migration_sources;
+      s.migration.retry_ms = k.timeouts.request_ms;
+      s.migration.slow_step = 1 + k.eplb.step_growth;
+    }
+    groups.back().node.push_back(static_cast<std::int32_t>(r.node));
+  }
+  return groups;
+}
+
 template <class Place, class Name>
 const Place& place_named(const std::vector<Place>& places, const std::string& wanted, const char* flag,
                          const Name& name_of) {
@@ -121,6 +171,7 @@ int run_coordinator(const cluster_process_options& o) {
   s.dead = milliseconds(c.configuration.timeouts.dead_ms);
   s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
   s.name = name_of_coordinator(place);
+  s.groups = expert_groups_of(c);
   const std::uint64_t incarnation = incarnation_of(o);
   s.votes = votes_of(c, place, incarnation);
   std::optional<own_record> record;
@@ -180,7 +231,7 @@ int run_worker(const cluster_process_options& o) {
   s.rank = place.rank.value;
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
-  s.engine.cp = 1; // a rank is a whole engine: none of its work is shared with other processes yet
+  s.engine.cp = 1; // a rank is a whole engine: contexts are not shared with other processes yet
   s.kind = k.worker_group[place.group].engine;
   for (const rank_place& r : c.layout.ranks)
     if (k.worker_group[r.group].engine == engine_kind::prompt)
@@ -190,6 +241,8 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.at = {address_of(k.data.bind), static_cast<std::uint16_t>(place.data_port)};
   s.handoffs.times = {k.timeouts.kv_lease_ms, k.timeouts.kv_renew_ms, k.timeouts.handoff_ms};
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
+  s.experts = experts_of(k, c.layout, place, s.process);
+  reap_segments("troupe." + segment_part(k.cluster.name) + "." + segment_part(s.process.node) + ".");
   std::optional<own_record> record;
   worker_process p(s);
   record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},

@@ -130,9 +130,10 @@ private:
 // What the configuration asks for and this version does otherwise: the results are the same, the work is not shared.
 void say_what_is_not_shared(const cluster_configuration& c) {
   for (const worker_group_section& g : c.worker_group) {
-    if (g.expert_parallel > 1 || g.context_parallel > 1)
-      spdlog::warn("worker_group.{}: experts and contexts are not shared between processes yet: every worker holds all",
-                   g.name);
+    if (g.context_parallel > 1)
+      spdlog::warn(
+          "worker_group.{}: contexts are not shared between processes yet: every worker computes whole prompts",
+          g.name);
   }
 }
 
@@ -229,8 +230,8 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   for (const process_record& r : c.state->running())
     left.push_back("process " + std::to_string(r.pid) + " (" + r.name + ")");
   std::error_code why;
-  const std::string prefix = "troupe." + c.configuration.cluster.name + ".";
-  reap_segments(prefix);
+  const std::string prefix = "troupe." + segment_part(c.configuration.cluster.name) + ".";
+  reap_segments(prefix); // of processes that were killed
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());

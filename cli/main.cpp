@@ -27,6 +27,7 @@ struct verb_runner {
   int operator()(const troupe::launch_options& o) const { return troupe::run_launch(o); }
   int operator()(const troupe::status_options& o) const { return troupe::run_status(o); }
   int operator()(const troupe::stop_options& o) const { return troupe::run_stop(o); }
+  int operator()(const troupe::migrate_options& o) const { return troupe::run_migrate(o); }
   int operator()(const troupe::logs_options& o) const { return troupe::run_logs(o); }
   int operator()(const troupe::coordinator_options& o) const { return troupe::run_coordinator(o); }
   int operator()(const troupe::node_options& o) const { return troupe::run_node(o); }

@@ -112,6 +112,13 @@ struct status_options {
   bool json = false, watch = false;
 };
 
+// A copy of an expert to another rank of its group.
+struct migrate_options {
+  cluster_file file;
+  int layer = -1, expert = -1;
+  std::string to; // "RANK" or "RANK:SLOT"
+};
+
 struct logs_options {
   cluster_file file;
   std::string process;
@@ -146,8 +153,8 @@ struct command_line {
   log_settings log;
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
                tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options,
-               launch_options, status_options, stop_options, logs_options, coordinator_options, node_options,
-               worker_options, remote_options, keygen_options, check_options>
+               launch_options, status_options, stop_options, migrate_options, logs_options, coordinator_options,
+               node_options, worker_options, remote_options, keygen_options, check_options>
       verb;
 };
 

@@ -39,6 +39,9 @@ std::vector<std::string> complaints(const cluster_status& s, const loaded_cluste
   for (const process_place& p : c.layout.node_agents)
     if (const std::string name = name_of_node_agent(c.configuration, p); !active(name))
       all.push_back(name + " is not active");
+  for (const expert_group_report& g : s.groups)
+    if (g.state.starts_with("waits"))
+      all.push_back("expert group " + g.name + " " + g.state);
   if (s.stopping)
     all.emplace_back("the cluster is being stopped");
   return all;
@@ -66,6 +69,25 @@ json json_of(const handoff_counters& h) {
           {"tail_ms_max", h.tail_ms_max}};
 }
 
+json groups_of(const cluster_status& s) {
+  json groups = json::array();
+  for (const expert_group_report& g : s.groups)
+    groups.push_back({{"name", g.name},
+                      {"first_rank", g.first},
+                      {"ranks", g.ranks},
+                      {"state", g.state},
+                      {"pver", g.pver},
+                      {"layers", g.layers},
+                      {"experts", g.experts},
+                      {"slots_per_rank", g.slots_per_rank},
+                      {"balancedness", g.balancedness},
+                      {"steps_seen", g.steps_seen},
+                      {"moved", g.moved},
+                      {"failed", g.failed},
+                      {"recovered", g.recovered}});
+  return groups;
+}
+
 json json_of(const cluster_status& s, const std::vector<std::string>& why) {
   json members = json::array();
   for (const member_report& m : s.members)
@@ -89,7 +111,8 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
           {"mepoch", s.mepoch},
           {"uptime_ms", s.uptime_ms},
           {"configuration", s.configuration},
-          {"members", members}};
+          {"members", members},
+          {"expert_groups", groups_of(s)}};
 }
 
 std::string text_of(const cluster_status& s, const std::string& name, const std::vector<std::string>& why) {
@@ -108,6 +131,11 @@ std::string text_of(const cluster_status& s, const std::string& name, const std:
                          m.progress.waiting, m.progress.free_blocks);
     out += "\n";
   }
+  for (const expert_group_report& g : s.groups)
+    out += fmt::format("expert group {}: ranks {} to {}, {}, pver {}, {} experts in {} slots of {} layers, "
+                       "balancedness {:.3f} over {} steps, {} moved\n",
+                       g.name, g.first, g.first + static_cast<std::uint32_t>(g.ranks) - 1, g.state, g.pver, g.experts,
+                       g.ranks * g.slots_per_rank, g.layers, g.balancedness, g.steps_seen, g.moved);
   const auto hands = [](const member_report& m) { return hands_over(m.progress.handoffs); };
   if (std::ranges::none_of(s.members, hands))
     return out;

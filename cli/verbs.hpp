@@ -6,7 +6,8 @@
 namespace troupe {
 
 inline constexpr int exit_ok = 0, exit_request_failed = 1, exit_usage = 2, exit_interrupted = 130;
-inline constexpr int exit_degraded = 1, exit_time_out = 3, exit_no_leader = 5, exit_leftovers = 8, exit_internal = 70;
+inline constexpr int exit_degraded = 1, exit_time_out = 3, exit_no_leader = 5, exit_refused = 6, exit_leftovers = 8,
+                     exit_internal = 70;
 inline constexpr std::int32_t default_generate_tokens = 256, default_chat_tokens = 1024;
 
 int run_generate(const generate_options& options);
@@ -25,6 +26,7 @@ int run_keygen(const keygen_options& options);
 int run_launch(const launch_options& options);
 int run_stop(const stop_options& options);
 int run_status(const status_options& options);
+int run_migrate(const migrate_options& options);
 int run_logs(const logs_options& options);
 int run_make_model(const make_model_options& options);
 int run_check_model(const check_model_options& options);

@@ -1,6 +1,7 @@
 // What the processes of a cluster say to one another besides the requests themselves (messages.hpp): who is there, and
 // what a worker offers (cluster.md §3.3, §3.4). All of it travels over CAF; nothing here is large.
 #pragma once
+#include "cluster/expert_messages.hpp"
 #include "cluster/messages.hpp"
 #include "cluster/view.hpp"
 #include "runtime/scheduler/limits.hpp"
@@ -49,8 +50,9 @@ struct member {
   std::uint16_t port = 0;
   std::uint32_t protocol = protocol_version;
   std::string build, configuration; // digests that must be equal in all processes
+  std::vector<std::string> links{}; // of a worker: where ranks that share no memory with it reach its experts
 };
-TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration)
+TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links)
 
 struct member_entry {
   member who;
@@ -66,8 +68,9 @@ TROUPE_FIELDS(view, term, mepoch, members)
 
 struct join { // -> joined; the sender hears of every later view
   member who;
+  bool able = true; // as in hb
 };
-TROUPE_FIELDS(join, who)
+TROUPE_FIELDS(join, who, able)
 struct joined {
   ack_code code = ack_code::ok; // wrong_state: this coordinator does not lead, another may; else refused for good
   std::string why;
@@ -99,8 +102,9 @@ struct hb { // one way, every hb_ms
   std::uint64_t running = 0, waiting = 0;
   std::int32_t free_blocks = 0;
   handoff_counters handoffs;
+  bool able = true; // false: a worker that takes no steps now, because it waits for others; it is warming then
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able)
 struct member_report {
   member_entry known;
   hb progress;
@@ -113,9 +117,19 @@ struct cluster_status {
   std::uint64_t term = 0, mepoch = 0, uptime_ms = 0;
   std::string configuration; // digest
   bool stopping = false;
-  std::vector<member_report> members; // by name
+  std::vector<member_report> members;      // by name
+  std::vector<expert_group_report> groups; // whose ranks share experts
 };
-TROUPE_FIELDS(cluster_status, leads, leader, term, mepoch, uptime_ms, configuration, stopping, members)
+TROUPE_FIELDS(cluster_status, leads, leader, term, mepoch, uptime_ms, configuration, stopping, members, groups)
+
+struct expert_group_query { // -> expert_group_info
+  std::uint32_t rank = 0;   // one of the group's
+};
+TROUPE_FIELDS(expert_group_query, rank)
+struct expert_group_info {
+  expert_group_actor group; // null: this coordinator does not lead, or the rank shares no experts
+};
+TROUPE_FIELDS(expert_group_info, group)
 
 // ---- leadership (lease.hpp): coordinators ask, node agents answer
 
@@ -152,7 +166,7 @@ TROUPE_FIELDS(epoch_note, mepoch)
 
 } // namespace troupe
 
-CAF_BEGIN_TYPE_ID_BLOCK(troupe_control, caf::id_block::troupe::end)
+CAF_BEGIN_TYPE_ID_BLOCK(troupe_control, caf::id_block::troupe_experts::end)
 CAF_ADD_TYPE_ID(troupe_control, (troupe::engine_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::engine_info))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::view))
@@ -166,6 +180,8 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_text))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::shut_down))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::joined))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::expert_group_query))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::expert_group_info))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::stand_by))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_ask))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_answer))
@@ -179,7 +195,8 @@ namespace troupe {
 using membership_actor =
     caf::typed_actor<answers<join, joined>, answers<leave>, answers<hb>, answers<lease_held>,
                      answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,
-                     answers<shut_down>, answers<tick>, answers<stop>>;
+                     answers<expert_group_query, expert_group_info>, answers<expert_group_report>, answers<shut_down>,
+                     answers<tick>, answers<stop>>;
 // Of a process: it is told every view, and to stop when the cluster does.
 using member_actor =
     caf::typed_actor<answers<view>, answers<stand_by>, answers<shut_down>, answers<tick>, answers<stop>>;

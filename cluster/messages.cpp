@@ -144,6 +144,7 @@ std::string check_messages(caf::actor_system& system) {
       {"submit", survives(system, submit{some_stamp, some_job()})},
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
+      {"rank_back", survives(system, rank_back{})},
       {"masks_made", survives(system, masks_made{})},
       {"scheduler_report",
        survives(system, scheduler_report{1, 2, 3, 4, 5, 6, some_metrics(), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}})},

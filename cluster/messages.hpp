@@ -17,6 +17,7 @@
 #include "runtime/speculation/step_cost.hpp"
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -139,6 +140,9 @@ struct rank_lost {
   std::string why;
 };
 TROUPE_FIELDS(rank_lost, rank, why)
+// To the scheduler of an engine that was lost for the want of other processes: they are there again.
+struct rank_back {};
+TROUPE_FIELDS(rank_back)
 
 struct drain {}; // accept nothing new, finish what runs
 TROUPE_FIELDS(drain)
@@ -429,6 +433,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::req_t))
 CAF_ADD_TYPE_ID(troupe, (troupe::submit))
 CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
 CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
+CAF_ADD_TYPE_ID(troupe, (troupe::rank_back))
 CAF_ADD_TYPE_ID(troupe, (troupe::drain))
 CAF_ADD_TYPE_ID(troupe, (troupe::stop))
 CAF_ADD_TYPE_ID(troupe, (troupe::masks_made))
@@ -498,25 +503,32 @@ using grammar_compiler_actor = caf::typed_actor<answers<grammar_job, grammar_don
 struct new_grammar_pool {
   grammar_pool_actor pool;
 };
-using placement_actor = caf::typed_actor<answers<load>, answers<slots, slot_table>, answers<stop>>;
+// LOCAL, one way: whatever is loaded here is passed on.
+struct load_reader {
+  std::function<void(const load&)> take;
+};
+using placement_actor =
+    caf::typed_actor<answers<load>, answers<load_reader>, answers<slots, slot_table>, answers<stop>>;
 using scheduler_actor =
     caf::typed_actor<answers<submit, ack>, answers<cancel, ack>, answers<grammar_done>, answers<new_grammar_pool>,
                      answers<handoff_note>, answers<kv_turn_done>, answers<step_done>, answers<step_check>,
                      answers<masks_made>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
                      answers<enter_group>, answers<group_view>, answers<step_decision>,
                      answers<group_ping, group_alive>, answers<scheduler_query, scheduler_report>, answers<rank_lost>,
-                     answers<drain>, answers<stop>>;
+                     answers<rank_back>, answers<drain>, answers<stop>>;
 // Of a request whose prompt another engine computes.
 struct prompt_place {
   scheduler_actor scheduler; // null: the engine that goes on computes it itself
   std::uint32_t rank = 0;
-  handoff_ticket ticket; // of the engine that computes the prompt
+  std::uint64_t joined = 0; // placed::joined, of that engine
+  handoff_ticket ticket;    // of the engine that computes the prompt
 };
 // LOCAL, one way, from the gateway to a session: this engine computes its request from now on.
 struct placed {
   std::uint32_t rank = 0;
   scheduler_actor scheduler;
   prompt_place prompt;
+  std::uint64_t joined = 0; // how often the engine had joined by then
 };
 using session_actor =
     caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,
@@ -524,6 +536,7 @@ using session_actor =
 
 } // namespace troupe
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_reader)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_verifier)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::enter_group)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::new_grammar_pool)

@@ -118,6 +118,14 @@ bool unlink_if_left(const std::string& name) {
 
 } // namespace
 
+std::string segment_part(std::string_view name) {
+  std::string part(name);
+  for (char& c : part)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')))
+      c = '_';
+  return part;
+}
+
 result<std::string> segment_name(std::string_view cluster, std::string_view node, std::string_view a,
                                  std::string_view b) {
   const auto plain = [](std::string_view part, bool dots) {

@@ -19,6 +19,9 @@ namespace troupe {
 result<std::string> segment_name(std::string_view cluster, std::string_view node, std::string_view a,
                                  std::string_view b);
 
+// A name of the configuration as a part of a segment's: what may not stand there becomes '_'.
+std::string segment_part(std::string_view name);
+
 // Which process stands at one end of something shared. Lives inside the segment; written by that process alone.
 class shared_end {
 public:

@@ -125,7 +125,10 @@ public:
   // The sources' bytes may be released after pack and pack_experts return; a table may keep its source's owner.
   virtual std::shared_ptr<const weight> pack(const weight_source&) = 0;
   virtual std::shared_ptr<const row_table> pack_table(const weight_source&) = 0;
-  virtual std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source>) = 0;
+  virtual std::shared_ptr<expert_set> pack_experts(std::span<const expert_source>) = 0;
+  // Writes one slot of a set anew, in its memory as far as the source's format allows. Its other slots may be in use
+  // meanwhile, this one must not; finished when it returns. Throws device_error for other shapes than the set's.
+  virtual void replace_expert(expert_set&, std::int32_t slot, const expert_source&) = 0;
   virtual op_table& ops() = 0;
   // Whether streams record graphs: end_capture gives one.
   virtual bool records() const = 0;

@@ -41,8 +41,14 @@ public:
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<cpu_stream>(); }
   std::shared_ptr<const weight> pack(const weight_source& s) override { return cpu::pack_weight(s, arena_); }
-  std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source> sources) override {
+  std::shared_ptr<expert_set> pack_experts(std::span<const expert_source> sources) override {
     return cpu::pack_experts(sources, arena_);
+  }
+  void replace_expert(expert_set& set, std::int32_t slot, const expert_source& source) override {
+    auto* own = dynamic_cast<cpu::panel_expert_set*>(&set);
+    if (own == nullptr)
+      throw device_error("replace_expert: the set was not packed by this device");
+    cpu::replace_expert(*own, slot, source, arena_);
   }
   op_table& ops() override { return ops_; }
 

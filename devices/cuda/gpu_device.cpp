@@ -118,7 +118,7 @@ public:
     return table;
   }
 
-  std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source> sources) override {
+  std::shared_ptr<expert_set> pack_experts(std::span<const expert_source> sources) override {
     reference::check_experts(sources);
     use_gpu(index_);
     auto set = std::make_shared<gpu_expert_set>();
@@ -143,6 +143,18 @@ public:
     return set;
   }
 
+  void replace_expert(expert_set& set, std::int32_t slot, const expert_source& source) override {
+    auto* own = dynamic_cast<gpu_expert_set*>(&set);
+    if (own == nullptr)
+      throw device_error("replace_expert: the set was not packed by this device");
+    reference::check_replacement(set, slot, source);
+    use_gpu(index_);
+    const auto stream = std::make_shared<stream_state>(index_, name_);
+    auto at = own->weights.begin() + 3 * std::ptrdiff_t{slot};
+    for (const weight_source* w : {&source.w1, &source.w3, &source.w2})
+      fill(**at++, *w, *stream);
+  }
+
   op_table& ops() override { return ops_; }
   bool records() const override { return true; }
 
@@ -155,10 +167,13 @@ private:
     w->cols = s.cols;
     w->memory = device_memory_of(static_cast<std::size_t>(s.rows * s.cols) * sizeof(float), name_,
                                  "weight " + reference::describe(s));
-    std::byte* stored = loader_->scratch(upload_bytes(s));
-    unpack(loader_->next(), upload(*loader_, s, stored), reinterpret_cast<float*>(w->memory->data));
-    loader_->wait(loader_->mark());
+    fill(*w, s, *loader_);
     return w;
+  }
+  static void fill(gpu_weight& w, const weight_source& s, stream_state& by) {
+    std::byte* stored = by.scratch(upload_bytes(s));
+    unpack(by.next(), upload(by, s, stored), reinterpret_cast<float*>(w.memory->data));
+    by.wait(by.mark());
   }
 
   std::string name_, description_;

@@ -122,8 +122,12 @@ public:
   std::shared_ptr<const weight> pack(const weight_source& s) override {
     return std::make_shared<reference::reference_weight>(reference::make_weight(s));
   }
-  std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source> sources) override {
+  std::shared_ptr<expert_set> pack_experts(std::span<const expert_source> sources) override {
     return reference::make_experts(sources);
+  }
+  void replace_expert(expert_set& set, std::int32_t slot, const expert_source& source) override {
+    expect_own<reference::reference_expert_set>(&set, "replace_expert: the set was not packed by this device");
+    reference::replace_expert(static_cast<reference::reference_expert_set&>(set), slot, source);
   }
   op_table& ops() override { return ops_; }
 

@@ -105,14 +105,22 @@ void pack_row(panel_weight& w, const weight_source& s, std::int64_t row, std::in
   }
 }
 
+// Zeroed memory for a weight; what it had already, if that fits.
 void reserve(panel_weight& w, panel_format format, std::int64_t rows, std::int64_t cols, weight_arena& arena) {
   w.format = format;
   w.rows = rows;
   w.cols = cols;
   const panel_view v = w.view();
-  w.words = aligned_array<std::uint32_t>(static_cast<std::size_t>(v.panels() * v.words_per_panel() * 16), arena);
-  if (format == panel_format::fp8 || format == panel_format::fp4)
-    w.scales = aligned_array<std::uint8_t>(static_cast<std::size_t>(v.panels() * v.blocks() * 16), arena);
+  const auto words = static_cast<std::size_t>(v.panels() * v.words_per_panel() * 16);
+  const bool scaled = format == panel_format::fp8 || format == panel_format::fp4;
+  const std::size_t scales = scaled ? static_cast<std::size_t>(v.panels() * v.blocks() * 16) : 0;
+  if (w.words.size() == words && w.scales.size() == scales) {
+    std::fill_n(w.words.data(), words, 0u);
+    std::fill_n(w.scales.data(), scales, std::uint8_t{0});
+    return;
+  }
+  w.words = aligned_array<std::uint32_t>(words, arena);
+  w.scales = scales > 0 ? aligned_array<std::uint8_t>(scales, arena) : aligned_array<std::uint8_t>();
 }
 
 void fill(panel_weight& w, const weight_source& s, weight_arena& arena) {
@@ -140,25 +148,32 @@ std::shared_ptr<const panel_weight> pack_weight(const weight_source& s, weight_a
   return w;
 }
 
-std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena) {
+static void pack_expert(panel_expert& e, const expert_source& s, weight_arena& arena) {
+  const panel_format f1 = exact_format(s.w1), f3 = exact_format(s.w3);
+  reserve(e.w13, f1 == f3 ? f1 : panel_format::f32, (s.w1.rows + 15) / 16 * 32, s.w1.cols, arena);
+  for (std::int64_t r = 0; r < s.w1.rows; ++r) {
+    pack_row(e.w13, s.w1, r, r / 16 * 2, static_cast<int>(r % 16));
+    pack_row(e.w13, s.w3, r, r / 16 * 2 + 1, static_cast<int>(r % 16));
+  }
+  fill(e.w2, s.w2, arena);
+}
+
+std::shared_ptr<panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena) {
   reference::check_experts(sources);
   auto set = std::make_shared<panel_expert_set>();
   set->slots = static_cast<std::int32_t>(sources.size());
   set->experts.resize(sources.size());
   for (std::size_t e = 0; e < sources.size(); ++e) {
-    const expert_source& s = sources[e];
-    set->intermediate = s.w1.rows;
-    set->hidden = s.w1.cols;
-    panel_weight& w13 = set->experts[e].w13;
-    const panel_format f1 = exact_format(s.w1), f3 = exact_format(s.w3);
-    reserve(w13, f1 == f3 ? f1 : panel_format::f32, (s.w1.rows + 15) / 16 * 32, s.w1.cols, arena);
-    for (std::int64_t r = 0; r < s.w1.rows; ++r) {
-      pack_row(w13, s.w1, r, r / 16 * 2, static_cast<int>(r % 16));
-      pack_row(w13, s.w3, r, r / 16 * 2 + 1, static_cast<int>(r % 16));
-    }
-    fill(set->experts[e].w2, s.w2, arena);
+    set->intermediate = sources[e].w1.rows;
+    set->hidden = sources[e].w1.cols;
+    pack_expert(set->experts[e], sources[e], arena);
   }
   return set;
+}
+
+void replace_expert(panel_expert_set& set, std::int32_t slot, const expert_source& source, weight_arena& arena) {
+  reference::check_replacement(set, slot, source);
+  pack_expert(set.experts[static_cast<std::size_t>(slot)], source, arena);
 }
 
 } // namespace troupe::cpu

@@ -112,6 +112,7 @@ public:
 // Exact: a source whose scales or codes the packed form could not express is stored as fp32. Throw device_error for a
 // source whose sizes do not agree.
 std::shared_ptr<const panel_weight> pack_weight(const weight_source& s, weight_arena& arena);
-std::shared_ptr<const panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena);
+std::shared_ptr<panel_expert_set> pack_experts(std::span<const expert_source> sources, weight_arena& arena);
+void replace_expert(panel_expert_set& set, std::int32_t slot, const expert_source& source, weight_arena& arena);
 
 } // namespace troupe::cpu

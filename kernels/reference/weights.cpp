@@ -115,7 +115,21 @@ void check_experts(std::span<const expert_source> sources) {
   }
 }
 
-std::shared_ptr<const reference_expert_set> make_experts(std::span<const expert_source> sources) {
+void check_replacement(const expert_set& set, std::int32_t slot, const expert_source& source) {
+  check_experts(std::span(&source, 1));
+  if (slot < 0 || slot >= set.slots || source.w1.rows != set.intermediate || source.w1.cols != set.hidden)
+    refuse(source.w1, "w1 of an expert for slot " + std::to_string(slot) + " of " + std::to_string(set.slots) +
+                          ", whose experts are [" + std::to_string(set.intermediate) + ", " +
+                          std::to_string(set.hidden) + "]");
+}
+
+void replace_expert(reference_expert_set& set, std::int32_t slot, const expert_source& source) {
+  check_replacement(set, slot, source);
+  set.experts[static_cast<std::size_t>(slot)] = {make_weight(source.w1), make_weight(source.w3),
+                                                 make_weight(source.w2)};
+}
+
+std::shared_ptr<reference_expert_set> make_experts(std::span<const expert_source> sources) {
   check_experts(sources);
   auto set = std::make_shared<reference_expert_set>();
   set->slots = static_cast<std::int32_t>(sources.size());

@@ -29,7 +29,10 @@ struct reference_expert_set : expert_set {
 
 // Throw device_error for a bad source, or experts of differing shapes.
 reference_weight make_weight(const weight_source& s);
-std::shared_ptr<const reference_expert_set> make_experts(std::span<const expert_source> sources);
+std::shared_ptr<reference_expert_set> make_experts(std::span<const expert_source> sources);
+void replace_expert(reference_expert_set& set, std::int32_t slot, const expert_source& source);
 void check_experts(std::span<const expert_source> sources);
+// That an expert has the shapes of a set with this slot.
+void check_replacement(const expert_set& set, std::int32_t slot, const expert_source& source);
 
 } // namespace troupe::reference

@@ -404,6 +404,8 @@ void model_runner::impl::moe_site(const step_input& in, int layer) {
                      ws.shared_gate.as<float>()});
   auto s = product_input(ws.shared_gate.as<const float>(), n, inner, ws.shared_up);
   linear(s, m.shared_w2, n, ws.y.as<float>());
+  if (experts && layer < c().num_hidden_layers)
+    experts->finish(*work);
   ops.combine(*work, {ws.y.as<const float>(), ws.expert_y.as<const float>(), n, m.k, h, act() && options.combine_bf16,
                       ws.y.as<float>()});
   expand(n);

@@ -26,8 +26,27 @@ static bool only_newest_rows(const step_rows& rows) {
   return !rows.rows.empty();
 }
 
+// The part of a forward pass that expert_backend knows as a step.
+class expert_step {
+public:
+  explicit expert_step(expert_backend* experts) : experts_(experts) {
+    if (experts_)
+      experts_->begin_step();
+  }
+  ~expert_step() {
+    if (experts_)
+      experts_->end_step();
+  }
+  expert_step(const expert_step&) = delete;
+  expert_step& operator=(const expert_step&) = delete;
+
+private:
+  expert_backend* experts_;
+};
+
 void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   auto& m = *impl_;
+  const expert_step step(m.experts);
   const auto sequences = static_cast<int>(rows.slot.size());
   TROUPE_CHECK(static_cast<int>(rows.tokens.size()) <= m.options.max_rows && sequences <= m.options.max_sequences,
                "step larger than the runner");

@@ -70,12 +70,17 @@ struct step_rows {
   bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
 };
 
-// Where routed experts are computed: on the runner's own device, or by expert executors elsewhere. `args.set` and
-// `args.slot_of` are null; the backend fills y for every (row, slot) before work queued later on the stream reads it.
+// Where routed experts are computed: on the runner's own device, or by others elsewhere. `args.set` and `args.slot_of`
+// are null. Between run() and finish() the runner queues work that neither needs y nor changes what args name; work
+// that is queued behind finish() finds y of every (row, slot).
 class expert_backend {
 public:
   virtual ~expert_backend() = default;
+  // Around the layers of one forward pass; a begin that throws has no end.
+  virtual void begin_step() {}
+  virtual void end_step() noexcept {}
   virtual void run(stream& s, int layer, experts_args args) = 0;
+  virtual void finish(stream&) {}
 };
 
 class checkpoint;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -273,6 +274,18 @@ inline bytes run_experts(device& d, std::uint64_t seed) {
   d.ops().experts(*s, a); // the working space is used again
   bytes b = taken(once);
   append(b, y);
+  // A slot that is written anew is as if it had been packed so.
+  const auto replaced = static_cast<std::size_t>(slots / 2);
+  d.replace_expert(*set, slots / 2, sources.front());
+  d.ops().experts(*s, a);
+  append(b, y);
+  sources[replaced] = sources.front();
+  const auto packed = d.pack_experts(sources);
+  a.set = packed.get();
+  const std::vector<float> in_place = y;
+  d.ops().experts(*s, a);
+  if (std::memcmp(in_place.data(), y.data(), y.size() * sizeof(float)) != 0)
+    throw std::logic_error("an expert that was replaced gives other values than one that was packed");
   return b;
 }
 

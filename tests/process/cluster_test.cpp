@@ -33,7 +33,8 @@ struct running_cluster {
   struct shape {
     int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host; the workers run on n0
     int prompts = 0;                      // workers before them that compute prompts for them
-    std::string coordinators = "\"n0\"", launcher = "local", security{}; // keys of [security]
+    std::string coordinators = "\"n0\"", launcher = "local";
+    std::string security{}, group_keys{}; // of [security]; of the workers' group
   };
   explicit running_cluster(const shape& s) {
     std::ofstream out(file);
@@ -48,6 +49,7 @@ struct running_cluster {
           << "\ndevice = \"cpu\"\nthreads = 1\n";
     out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
         << "\"\nnode = [\"n0\"]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+        << s.group_keys << "[eplb]\nmin_extra = 4\n"
         << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
@@ -181,6 +183,44 @@ BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
   check_equal(by_id(output), expected);
   c.wait_until([](const nlohmann::json& status) { return status["status"] == "ok"; });
   BOOST_TEST(c.record("decode.0")["incarnation"].get<std::uint64_t>() != incarnation);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
+  running_cluster c({.group_keys = "expert_parallel = 2\n"});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  BOOST_TEST(up.err == "");
+  const auto group_of = [](const nlohmann::json& status) { return status["expert_groups"].at(0); };
+  c.wait_until([&](const nlohmann::json& s) { return group_of(s)["state"] == "serving"; });
+  const auto group = group_of(c.status());
+  BOOST_TEST(group["name"] == "decode.0");
+  BOOST_TEST(group["ranks"] == 2);
+  BOOST_TEST(group["slots_per_rank"] == 14); // 24 experts and 4 redundant ones
+  std::string output;
+  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
+  const auto move = [&](const std::string& layer, const std::string& expert, const std::string& to) {
+    return run_troupe({"migrate", "--cluster", c.file, "--layer", layer, "--expert", expert, "--to", to});
+  };
+  const auto moved = move("3", "5", "1:11");
+  BOOST_TEST(moved.exit_code == 0, moved.err);
+  BOOST_TEST(contains(moved.out, "expert 5 of layer 3 is in slot 11 of rank 1, version "));
+  const auto last = move("3", "5", "1:0");
+  BOOST_TEST(last.exit_code == 6);
+  BOOST_TEST(contains(last.err, "slot 0 of rank 1 holds the last copy of expert 14"));
+  BOOST_TEST(contains(move("0", "0", "7").err, "rank 7 shares experts with no other"));
+  BOOST_TEST(move("0", "0", "x").exit_code == 2);
+  c.kill("decode.1");
+  batch.join();
+  check_equal(by_id(output), expected);
+  c.wait_until([&](const nlohmann::json& s) { return s["status"] == "ok" && group_of(s)["state"] == "serving"; });
+  BOOST_TEST(group_of(c.status())["pver"].get<int>() > group["pver"].get<int>());
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "expert group decode.0: ranks 0 to 1, serving"));
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }

@@ -277,8 +277,11 @@ public:
   }
   std::shared_ptr<const weight> pack(const weight_source& s) override { return inner_->pack(s); }
   std::shared_ptr<const row_table> pack_table(const weight_source& s) override { return inner_->pack_table(s); }
-  std::shared_ptr<const expert_set> pack_experts(std::span<const expert_source> s) override {
+  std::shared_ptr<expert_set> pack_experts(std::span<const expert_source> s) override {
     return inner_->pack_experts(s);
+  }
+  void replace_expert(expert_set& set, std::int32_t slot, const expert_source& s) override {
+    inner_->replace_expert(set, slot, s);
   }
   op_table& ops() override { return ops_; }
   bool records() const override { return true; }

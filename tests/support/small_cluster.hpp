@@ -22,11 +22,15 @@ struct small_cluster {
   std::map<std::uint32_t, std::unique_ptr<worker_process>> workers;
 
   std::map<std::uint32_t, engine_kind> kinds; // of the ranks that are not of kind normal
-  bool shared_memory = true;                  // between engines that hand prompts over
   handoff_times times;
+  std::uint32_t ep = 1; // ranks that share experts
+  std::int32_t min_extra = 4;
+  bool shared_memory = true; // carries bulk bytes; else ZeroMQ
 
-  // Of `count` workers, ranks 0, 1, ...
-  explicit small_cluster(std::uint32_t count = 0) {
+  // Of `count` workers, ranks 0, 1, ..., of which every `ep` share experts.
+  explicit small_cluster(std::uint32_t count = 0, std::uint32_t ep_ = 1, std::int32_t min_extra_ = 4,
+                         bool shared_memory_ = true)
+      : ep(ep_), min_extra(min_extra_), shared_memory(shared_memory_) {
     using std::chrono::milliseconds; // nobody is to be held for dead because the machine is slow
     identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000), {}};
     coordinator_setup c;
@@ -34,6 +38,15 @@ struct small_cluster {
     c.dead = milliseconds(60000);
     c.cluster = identity;
     c.at = {"127.0.0.1", 0};
+    for (std::uint32_t first = 0; ep > 1 && first < count; first += ep) {
+      expert_group_setup g;
+      g.name = "decode." + std::to_string(first / ep);
+      g.first = first;
+      g.node.resize(ep);
+      g.migration.retry_ms = 500;
+      g.migration.publish_interval_ms = 5;
+      c.groups.push_back(g);
+    }
     coordinator = std::make_unique<coordinator_process>(c);
     identity.coordinators = {{"127.0.0.1", coordinator->port()}};
     for (std::uint32_t rank = 0; rank < count; ++rank)
@@ -52,6 +65,17 @@ struct small_cluster {
         w.handoffs.senders.push_back({other, "n0"});
     w.handoffs.shared_memory = shared_memory;
     w.handoffs.times = times;
+    if (ep > 1) {
+      expert_group_place& p = w.experts.emplace();
+      p.cluster = identity.name;
+      p.node = w.process.node;
+      p.tcp_address = shared_memory ? "" : "127.0.0.1";
+      p.incarnation = w.process.incarnation;
+      p.first = rank / ep * ep;
+      p.ranks = static_cast<std::int32_t>(ep);
+      p.rank = static_cast<std::int32_t>(rank % ep);
+      p.min_extra = min_extra;
+    }
     workers[rank] = std::make_unique<worker_process>(w);
   }
   cluster_access access(const std::string& name = "batch.1") const {
@@ -61,6 +85,52 @@ struct small_cluster {
     a.model = embedded_options().model;
     return a;
   }
+};
+
+// Somebody who asks the coordinator of an expert group.
+class group_client {
+public:
+  explicit group_client(const small_cluster& c) : config_(c.identity, 1) {
+    const auto membership = connect<membership_actor>(system_, c.identity.coordinators.front());
+    BOOST_REQUIRE(membership);
+    membership_ = *membership;
+  }
+  ~group_client() { ended_.within(std::chrono::seconds(30)); }
+
+  ack move(std::int32_t layer, std::int32_t expert, std::uint32_t rank, std::int32_t slot = -1) {
+    ack answer{0, ack_code::unknown, "no answer"};
+    ask<ack>(group_of(rank), migrate{layer, expert, rank, slot}, [&](const ack& a) { answer = a; });
+    return answer;
+  }
+  slot_table table(std::uint32_t rank) {
+    slot_table table;
+    ask<slot_table>(group_of(rank), slots{}, [&](const slot_table& t) { table = t; });
+    return table;
+  }
+  cluster_status status() {
+    cluster_status status;
+    ask<cluster_status>(membership_, status_query{}, [&](const cluster_status& s) { status = s; });
+    return status;
+  }
+
+private:
+  template <class Answer, class Handle, class Query, class F>
+  void ask(const Handle& whom, const Query& query, const F& take) {
+    caf::scoped_actor self{system_};
+    troupe::ask(self.ptr(), whom, std::chrono::seconds(60), query)
+        .receive([&](const Answer& a) { take(a); }, [](const caf::error&) { BOOST_ERROR("no answer"); });
+  }
+  expert_group_actor group_of(std::uint32_t rank) {
+    expert_group_actor group;
+    ask<expert_group_info>(membership_, expert_group_query{rank}, [&](const expert_group_info& i) { group = i.group; });
+    BOOST_REQUIRE(group);
+    return group;
+  }
+
+  bounded_end ended_;
+  cluster_system_config config_;
+  caf::actor_system system_{config_};
+  membership_actor membership_;
 };
 
 struct asked {

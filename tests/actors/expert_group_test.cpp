@@ -1,0 +1,170 @@
+// Engines in several processes that share their experts (here actor systems of one process over loopback): the bytes
+// are those of one process that holds them all, whatever moves and whoever is lost.
+#include "tests/support/sanitizers.hpp"
+#include "tests/support/small_cluster.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(expert_groups)
+
+BOOST_AUTO_TEST_CASE(one_request_over_two_ranks_gives_the_bytes_of_one_process) {
+  const auto all = mixed_requests(1);
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  check_equal(run(llm, all), expected);
+}
+
+BOOST_AUTO_TEST_CASE(requests_of_every_kind_over_two_ranks) {
+  const auto all = mixed_requests(test::by_build(16, 6, 4));
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  check_equal(run(llm, all), expected);
+}
+
+BOOST_AUTO_TEST_CASE(requests_of_every_kind_over_four_ranks) {
+  const auto all = mixed_requests(test::by_build(16, 6, 4));
+  const auto expected = alone(all);
+  small_cluster c(4, 4);
+  LLM llm(c.access());
+  check_equal(run(llm, all), expected);
+}
+
+// As between hosts: rows and moving experts travel over ZeroMQ.
+BOOST_AUTO_TEST_CASE(requests_of_every_kind_without_shared_memory) {
+  const auto all = mixed_requests(test::by_build(16, 6, 4));
+  const auto expected = alone(all);
+  small_cluster c(2, 2, 4, false);
+  LLM llm(c.access());
+  group_client client(c);
+  bool moved = false;
+  check_equal(run(llm, all,
+                  [&](std::size_t) {
+                    if (!std::exchange(moved, true)) {
+                      const ack a = client.move(2, 3, 1);
+                      BOOST_TEST((a.code == ack_code::ok), a.note);
+                    }
+                  }),
+              expected);
+  BOOST_TEST(moved);
+}
+
+BOOST_AUTO_TEST_CASE(two_groups_of_two_ranks_share_requests) {
+  const auto all = mixed_requests(test::by_build(16, 6, 4));
+  const auto expected = alone(all);
+  small_cluster c(4, 2);
+  LLM llm(c.access());
+  check_equal(run(llm, all), expected);
+}
+
+// Requests that run for a while.
+std::vector<asked> long_requests(int count, int tokens) {
+  auto all = mixed_requests(count);
+  for (asked& a : all) {
+    a.params.max_tokens = tokens;
+    a.params.ignore_eos = true;
+    a.params.stop.clear();
+  }
+  return all;
+}
+
+BOOST_AUTO_TEST_CASE(experts_move_while_requests_run_and_no_byte_changes) {
+  const auto all = long_requests(test::by_build(16, 6, 4), test::by_build(160, 60, 40));
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  group_client client(c);
+  const std::uint64_t before = client.table(0).pver;
+  std::uint64_t moved = 0;
+  std::int32_t n = 0;
+  check_equal(run(llm, all,
+                  [&](std::size_t) {
+                    if (moved == 8)
+                      return;
+                    const ack a = client.move(n % 8, 5 * n % 24, static_cast<std::uint32_t>(n % 2));
+                    ++n;
+                    BOOST_TEST((a.code == ack_code::ok || a.code == ack_code::wrong_state), a.note);
+                    moved += a.code == ack_code::ok;
+                  }),
+              expected);
+  BOOST_TEST(moved >= test::by_build(6u, 2u, 1u));
+  const slot_table t = client.table(0);
+  BOOST_TEST(t.pver >= before + moved);
+  const expert_placement p{t.pver, t.ranks, t.layers, t.experts, t.slots_per_rank, t.expert_of};
+  BOOST_TEST(fault_of(p) == "");
+  check_equal(run(llm, all), expected); // under the placement as it is now
+}
+
+BOOST_AUTO_TEST_CASE(a_move_that_cannot_be_made_is_refused_with_its_reason) {
+  small_cluster c(2, 2);
+  LLM llm(c.access()); // the group is complete
+  group_client client(c);
+  const auto refused = [&](const ack& a, ack_code code, const std::string& part) {
+    BOOST_TEST((a.code == code));
+    BOOST_TEST(a.note.find(part) != std::string::npos, a.note);
+  };
+  // 24 experts in 2 x 14 slots: 24 to 27 hold experts 0 to 3 again.
+  refused(client.move(8, 0, 0), ack_code::unknown, "layer 8: there are 8 layers");
+  refused(client.move(0, 24, 0), ack_code::unknown, "expert 24: a layer has 24 experts");
+  refused(client.move(0, 5, 0, 14), ack_code::unknown, "slot 14: a rank has 14 slots");
+  refused(client.move(0, 5, 1, 0), ack_code::wrong_state, "slot 0 of rank 1 holds the last copy of expert 14");
+  refused(client.move(0, 5, 0), ack_code::wrong_state, "rank 0 holds expert 5 in slot 5 already");
+  BOOST_TEST((client.move(0, 5, 1, 10).code == ack_code::ok)); // over the second copy of expert 0
+  refused(client.move(0, 0, 1, 10), ack_code::ok, "expert 0 of layer 0 is in slot 10 of rank 1");
+  BOOST_TEST(client.table(0).expert_of[24] == 0);
+  BOOST_TEST(client.table(0).expert_of[5] == 5);
+}
+
+BOOST_AUTO_TEST_CASE(without_redundant_slots_nothing_moves) {
+  small_cluster c(2, 2, 0);
+  LLM llm(c.access());
+  group_client client(c);
+  const ack a = client.move(3, 2, 1);
+  BOOST_TEST((a.code == ack_code::no_space));
+  BOOST_TEST(a.note.find("rank 1 has no redundant slot in layer 3") != std::string::npos, a.note);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_stop_and_start_while_requests_run_and_no_byte_changes) {
+  const auto all = mixed_requests(test::by_build(24, 8, 5));
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  std::size_t restarts = 0;
+  check_equal(run(llm, all,
+                  [&](std::size_t step) {
+                    if (step >= 3)
+                      return;
+                    const auto rank = static_cast<std::uint32_t>(step % 2);
+                    c.workers.erase(rank);
+                    c.start(rank);
+                    ++restarts;
+                  }),
+              expected);
+  BOOST_TEST(restarts >= test::by_build(2u, 2u, 1u));
+}
+
+// With slots for all experts on the ranks that are left, what only the lost one held comes from the checkpoint.
+BOOST_AUTO_TEST_CASE(a_group_with_room_goes_on_without_a_rank) {
+  const auto all = mixed_requests(test::by_build(16, 6, 4));
+  const auto expected = alone(all);
+  small_cluster c(4, 4, 8); // 32 slots, 24 without a rank
+  LLM llm(c.access());
+  group_client client(c);
+  bool lost = false;
+  check_equal(run(llm, all,
+                  [&](std::size_t) {
+                    if (!std::exchange(lost, true))
+                      c.workers.erase(2);
+                  }),
+              expected);
+  BOOST_TEST(lost);
+  const slot_table t = client.table(0);
+  for (std::int32_t layer = 0; layer < t.layers; ++layer)
+    for (std::int32_t slot = 2 * t.slots_per_rank; slot < 3 * t.slots_per_rank; ++slot)
+      BOOST_TEST(t.expert_of[static_cast<std::size_t>(layer * 4 * t.slots_per_rank + slot)] == -1);
+  check_equal(run(llm, all), expected);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
