@@ -339,6 +339,10 @@ model_process make_model_process(const engine_options& options, const expert_gro
   p.source = std::make_shared<const checkpoint>(options.model);
   const model_config& c = p.source->config();
   check_options(options, c);
+  if (group != nullptr && (options.ep > 1 || options.engines > 1))
+    throw config_error("", options.ep > 1 ? "ep" : "engines", std::to_string(std::max(options.ep, options.engines)),
+                       "a worker that shares experts with others (expert_parallel) is one engine with its part of them",
+                       "leave it out");
   const speculation_options speculation =
       checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0);
   p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));

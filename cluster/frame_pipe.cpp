@@ -15,6 +15,10 @@ result<std::unique_ptr<ring_frame_writer>> ring_frame_writer::open(const std::st
   auto memory = shared_memory::open(segment);
   if (!memory)
     return memory.failure();
+  // Of a link that has ended the segment may still be there: its reader would take a second writer for the first.
+  if (memory->size() >= sizeof(detail::ring_control) &&
+      reinterpret_cast<const detail::ring_control*>(memory->data())->writer.taken())
+    return error{"in_use", "/dev/shm/" + segment + ": it had its writer"};
   auto writer = ring_writer::attach({memory->data(), memory->size()});
   if (!writer)
     return writer.failure();

@@ -39,7 +39,8 @@ std::size_t frame_ring_bytes(std::size_t payload, std::size_t frames);
 
 class ring_frame_writer final : public frame_writer {
 public:
-  // Into a segment that the reader's process owns. Failures: those of shared_memory::open and ring_writer::attach.
+  // Into a segment that the reader's process owns, which takes one writer in its life. Failures: those of
+  // shared_memory::open and ring_writer::attach, "in_use".
   static result<std::unique_ptr<ring_frame_writer>> open(const std::string& segment);
 
   std::size_t largest() const override { return writer_.largest() - frame_header_bytes; }
