@@ -3,6 +3,7 @@
 #include "runtime/grammar/json_schema_places.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <map>
@@ -448,6 +449,8 @@ private:
   struct member {
     grammar_expr reads;
     std::uint32_t satisfies = 0; // rules of some_member, as bits
+    std::size_t part = declared; // of the keys that no schema declares
+    static constexpr std::size_t declared = ~std::size_t{0};
   };
   struct declared_member {
     std::vector<member> ways;
@@ -459,6 +462,7 @@ private:
     std::vector<member> undeclared;
     std::uint64_t min, max;
     std::uint32_t side_rules = 0; // bits that have to be satisfied
+    std::uint32_t by_key = 0;     // those of them that a key alone satisfies
   };
 
   grammar_expr object(const schema_alternative& a, std::uint32_t depth) {
@@ -503,6 +507,14 @@ private:
     if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
       shape.ordered = shape.declared.size();
     undeclared_members(shape, a, char_dfa::words(names), closed, depth);
+    for (std::size_t r = 0; r < a.some_member.size(); ++r)
+      shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
+    if (const std::size_t sure = shape.declared.size() + 1; !shape.undeclared.empty() && shape.min > sure)
+      fail_compile("so_unsupported", (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
+                                         ": at least " + std::to_string(shape.min) +
+                                         " members, but keys that are not declared could be one key written twice; "
+                                         "declare more of them, or ask for at most " +
+                                         std::to_string(sure));
     return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
                                                            : ordered_object(shape, depth);
   }
@@ -581,7 +593,8 @@ private:
       parts.push_back({0, declared.complement()});
     else
       parts = char_partition::of(languages);
-    for (const char_partition::part& part : parts) {
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const char_partition::part& part = parts[p];
       document_.budget().pairs(1 + part.texts.size());
       bool named = !(part.members & 1);
       for (std::size_t i = first_name; i < first_rule; ++i)
@@ -597,23 +610,49 @@ private:
         continue;
       const grammar_expr key = part.texts.is_everything() ? builder_.json_string(0) : builder_.json_string(part.texts);
       const auto counts = [&](const schema_alternative::member_rule& r) { return matches(r.keys); };
-      for (const member& m : members(a, key, *place, counts, depth, true))
-        shape.undeclared.push_back(m);
+      for (member& m : members(a, key, *place, counts, depth, true)) {
+        m.part = p;
+        shape.undeclared.push_back(std::move(m));
+      }
     }
   }
 
+  // A key that is not declared may come twice, and readers of JSON take the last value of the two. What such members
+  // count for must hold whichever of them were one key: all of them count as one member towards the least number, and a
+  // side rule that one of them satisfies is open again once another of the same part, perhaps its key, does not.
   struct object_state {
     // In order: number of the next declared member, and where all ordered ones are passed, plus the set of the written
     // ones among the others. In any order: set of the written ones.
     std::uint64_t progress = 0;
-    std::uint64_t count = 0; // as far as it matters
-    std::uint32_t satisfied = 0;
+    std::uint64_t written = 0, different = 0; // members, and keys that differ for sure; as far as they matter
+    bool other = false;                       // one of the members is not declared
+    std::array<std::uint16_t, max_side_rules> satisfied{}; // 0 = not, 1 = for good, 2 + part
     auto operator<=>(const object_state&) const = default;
   };
 
   static object_state after(const object_shape& shape, object_state s, std::uint64_t progress, const member& m) {
-    const std::uint64_t counted = shape.max != unbounded ? shape.max : std::max<std::uint64_t>(1, shape.min);
-    return {progress, std::min(s.count + 1, counted), s.satisfied | m.satisfies};
+    const bool is_declared = m.part == member::declared;
+    s.progress = progress;
+    s.written = std::min(s.written + 1, shape.max != unbounded ? shape.max : 0);
+    if (is_declared || !s.other)
+      s.different = std::min(s.different + 1, shape.min);
+    s.other = s.other || (!is_declared && shape.min > 0);
+    for (std::size_t r = 0; r < s.satisfied.size(); ++r) {
+      std::uint16_t& by = s.satisfied[r];
+      const auto here = static_cast<std::uint16_t>(is_declared || (shape.by_key >> r & 1) != 0 ? 1 : 2 + m.part);
+      if ((m.satisfies >> r & 1) != 0 && by != 1)
+        by = here;
+      else if (by == here && by != 1)
+        by = 0;
+    }
+    return s;
+  }
+
+  static bool satisfied(const object_shape& shape, const object_state& s) {
+    bool all = s.different >= shape.min;
+    for (std::size_t r = 0; r < s.satisfied.size(); ++r)
+      all = all && ((shape.side_rules >> r & 1) == 0 || s.satisfied[r] != 0);
+    return all;
   }
 
   grammar_expr ordered_object(const object_shape& shape, std::uint32_t depth) {
@@ -631,8 +670,7 @@ private:
       needed_free |= std::uint64_t{free[i].required} << i;
     const auto written = [n](const object_state& s) { return s.progress > n ? s.progress - n : 0; };
     const auto complete = [&](const object_state& s) {
-      return s.progress >= needed && (written(s) & needed_free) == needed_free && s.count >= shape.min &&
-             s.satisfied == shape.side_rules;
+      return s.progress >= needed && (written(s) & needed_free) == needed_free && satisfied(shape, s);
     };
     if (complete({}))
       ways.push_back(empty_container("{}"));
@@ -655,7 +693,7 @@ private:
     for (std::size_t f = 0; f < found.size(); ++f) {
       const object_state from = found[f];
       const std::uint32_t at = choose.at(from);
-      if (from.count >= shape.max && shape.max != unbounded)
+      if (from.written >= shape.max && shape.max != unbounded)
         continue;
       const auto read = [&](const member& m, std::uint64_t progress) {
         const object_state to = after(shape, from, progress, m);
@@ -679,8 +717,11 @@ private:
         const declared_member& d = shape.declared[static_cast<std::size_t>(from.progress)];
         for (const member& m : d.ways)
           read(m, from.progress + 1);
-        if (!d.required)
-          graph.add_edge(at, chooser({from.progress + 1, from.count, from.satisfied}), builder_.empty());
+        if (!d.required) {
+          object_state without = from;
+          ++without.progress;
+          graph.add_edge(at, chooser(without), builder_.empty());
+        }
       }
     }
     graph.accepting = {end};
@@ -700,7 +741,7 @@ private:
       needed |= std::uint64_t{shape.declared[i].required} << i;
     const auto options = [&](const object_state& from) {
       std::vector<step<object_state>> out;
-      if (from.count >= shape.max && shape.max != unbounded)
+      if (from.written >= shape.max && shape.max != unbounded)
         return out;
       for (std::size_t i = 0; i < n; ++i)
         if (!(from.progress >> i & 1))
@@ -711,7 +752,7 @@ private:
       return out;
     };
     return walk<object_state>('{', '}', depth, {}, options, [&](const object_state& s) {
-      return (s.progress & needed) == needed && s.count >= shape.min && s.satisfied == shape.side_rules;
+      return (s.progress & needed) == needed && satisfied(shape, s);
     });
   }
 

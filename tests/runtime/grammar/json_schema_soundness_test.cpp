@@ -145,13 +145,15 @@ public:
         out += (i ? "," : "") + value(depth - 1);
       return "[" + out + "]";
     }
+    const auto add = [&](const std::string& name) {
+      out += (out.empty() ? "\"" : ",\"") + name + "\":" + value(depth - 1);
+    };
     const char* names[] = {"a", "b", "c", "ab"};
-    bool first = true;
     for (const char* name : names)
-      if (one_in(2)) {
-        out += (first ? "\"" : ",\"") + std::string(name) + "\":" + value(depth - 1);
-        first = false;
-      }
+      if (one_in(2))
+        add(name);
+    if (one_in(3)) // perhaps for the second time: the last value counts
+      add(pick({"a", "b", "c", "ab", "\\u0061", "\\u0063"}));
     return "{" + out + "}";
   }
 
