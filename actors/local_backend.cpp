@@ -71,8 +71,10 @@ public:
     ask(self.ptr(), root_, 30000ms, start{})
         .receive([&](const started& s) { front_.gateway = s.front; },
                  [&](const caf::error& e) {
-                   end(10s);
-                   throw config_error("", "engine", "", "did not start: " + text(system_, e), "");
+                   const config_error why("", "engine", "", "did not start: " + text(system_, e),
+                                          "if memory is short (ulimit -v), raise that limit or take smaller caches");
+                   end(1s, why.what());
+                   throw why;
                  });
     front_.vocabulary = process_.vocabulary;
     front_.config = std::shared_ptr<const model_config>(process_.source, &process_.source->config());
@@ -86,11 +88,11 @@ public:
   std::string metrics() const override;
 
 private:
-  void end(std::chrono::milliseconds limit) {
-    tell_from_outside(root_,
-                      stop{}); // the handles stay: an actor without any is destroyed before its children are told
+  // The handles stay: an actor without any is destroyed before its children are told.
+  void end(std::chrono::milliseconds limit, const std::string& why = {}) {
+    tell_from_outside(root_, stop{});
     if (const std::size_t left = wait_for_actors(system_, limit))
-      give_up_on_actors(left);
+      give_up_on_actors(left, why);
   }
 
   model_process process_;

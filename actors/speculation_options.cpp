@@ -1,5 +1,6 @@
 #include "actors/speculation_options.hpp"
 #include "runtime/speculation/confidences.hpp"
+#include "runtime/speculation/cost_file.hpp"
 #include <algorithm>
 #include <charconv>
 
@@ -69,6 +70,10 @@ speculation_options checked_speculation(const engine_options& o, int block) {
     refuse_without_drafts("varlen", "true");
   if (s.nextn == 0 && !o.spec_curve.empty())
     refuse_without_drafts("spec_curve", o.spec_curve);
+  if (!o.spec_curve.empty())
+    if (const status usable = check_curve_file(o.spec_curve); !usable)
+      throw config_error("", "spec_curve", o.spec_curve, usable.failure().message,
+                         "name a file that is not there yet, or one that an engine has written");
   if (s.nextn == 0 && !o.confidence_temperature.empty())
     refuse_without_drafts("confidence_temperature", o.confidence_temperature);
   s.temperatures = confidence_temperatures(o.confidence_temperature.empty() ? "1" : o.confidence_temperature, s.nextn);

@@ -70,8 +70,8 @@ void bounded_end::within(std::chrono::milliseconds limit) {
   });
 }
 
-void give_up_on_actors(std::size_t left) {
-  leave((std::to_string(left) + " actors did not end in time").c_str());
+void give_up_on_actors(std::size_t left, const std::string& before) {
+  leave(((before.empty() ? "" : before + "; ") + std::to_string(left) + " actors did not end in time").c_str());
 }
 
 } // namespace troupe

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace troupe {
@@ -35,7 +36,7 @@ private:
   std::thread watch_;
 };
 
-// Ends the process with code 70 and one line on stderr that says what is left.
-[[noreturn]] void give_up_on_actors(std::size_t left);
+// Ends the process with code 70 and one line on stderr that says what is left, behind what went wrong before.
+[[noreturn]] void give_up_on_actors(std::size_t left, const std::string& before = {});
 
 } // namespace troupe

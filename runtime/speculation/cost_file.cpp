@@ -42,6 +42,26 @@ bool is_curve(const json& curve) {
 
 } // namespace
 
+status check_curve_file(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path file(path);
+  if (!std::filesystem::exists(file, ignored)) {
+    if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path(), ignored))
+      return error{"unusable", "there is no such folder"};
+    return nothing{};
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in || !std::filesystem::is_regular_file(file, ignored))
+    return error{"unusable", "this is no file that can be read"};
+  std::string text(most_bytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  const json content = json::parse(text, nullptr, false);
+  if (!content.is_object() || !content.contains("curve"))
+    return error{"unusable", "the file holds something else than a step-cost curve"};
+  return nothing{};
+}
+
 result<std::vector<timed_size>> load_cost_curve(const std::string& path, const cost_key& key) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))

@@ -20,6 +20,9 @@ struct cost_key {
 
 // Failure: code not_found where there is no file, else unusable with what is wrong and what happens instead. Neither
 // keeps an engine from starting.
+// Whether a curve may be kept there: nothing is there yet, in a folder that is, or a curve of whatever engine. Code:
+// unusable.
+status check_curve_file(const std::string& path);
 result<std::vector<timed_size>> load_cost_curve(const std::string& path, const cost_key& key);
 
 // Written whole or not at all.

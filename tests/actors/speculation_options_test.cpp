@@ -1,5 +1,6 @@
 #include "actors/speculation_options.hpp"
 
+#include "tests/support/process.hpp"
 #include <boost/test/unit_test.hpp>
 
 using namespace troupe;
@@ -59,6 +60,25 @@ BOOST_AUTO_TEST_CASE(temperatures_are_one_or_one_for_each_draft) {
   for (const char* bad : {"", "x", "1,", ",1", "1,2", "1,2,3,4", "1;2;3", "0", "-1", "nan", "inf", "1e9", "1 ,2,3"})
     BOOST_CHECK_EXCEPTION(confidence_temperatures(bad, 3), config_error,
                           [&](const config_error& e) { return e.key == "confidence_temperature" && e.value == bad; });
+}
+
+BOOST_AUTO_TEST_CASE(a_curve_replaces_nothing_but_a_curve) {
+  const test_support::temporary_folder folder;
+  engine_options o;
+  const auto with = [&](const std::string& file) {
+    o.spec_curve = file;
+    return checked_speculation(o, 5).nextn;
+  };
+  BOOST_TEST(with(folder / "new.json") == 5);
+  test_support::write_text(folder / "curve.json", R"({"version":1,"model":"m","device":"d","curve":[]})");
+  BOOST_TEST(with(folder / "curve.json") == 5);
+  test_support::write_text(folder / "notes.txt", "keep me");
+  o.spec_curve = folder / "notes.txt";
+  refused(o, 5, "spec_curve", "holds something else");
+  o.spec_curve = folder / "";
+  refused(o, 5, "spec_curve", "no file that can be read");
+  o.spec_curve = folder / "none/curve.json";
+  refused(o, 5, "spec_curve", "no such folder");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
