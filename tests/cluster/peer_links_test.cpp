@@ -1,5 +1,5 @@
-// Questions and answers between the ranks of a group, over shared memory and over ZeroMQ: links come up, break, and come
-// back as other processes.
+// Questions and answers between the ranks of a group, over shared memory and over ZeroMQ: links come up, break, and
+// come back as other processes.
 #include "cluster/peer_links.hpp"
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
