@@ -1,11 +1,16 @@
 #include "actors/expert_part.hpp"
+#include <algorithm>
 
 namespace troupe {
 
 namespace {
 
 constexpr std::size_t frame_bytes = std::size_t{256} << 10;
-constexpr std::size_t frames_out = 2;
+
+// As many questions as a layer has waves, so that none of them waits for another's answer.
+std::size_t frames_out(const expert_group_place& place) {
+  return static_cast<std::size_t>(std::max(place.waves, 2));
+}
 
 } // namespace
 
@@ -20,7 +25,7 @@ expert_part::expert_part(const expert_group_place& place, std::shared_ptr<placed
   s.rank = place.rank;
   s.incarnation = place.incarnation;
   s.frame_bytes = frame_bytes;
-  s.frames_out = frames_out;
+  s.frames_out = frames_out(place);
   s.serve = [experts = experts_, rules, delay = place.link_delay](std::int32_t, question_kind kind) {
     return kind == question_kind::rows ? make_row_server(experts, rules, frame_bytes, delay)
                                        : make_piece_server(experts);
@@ -41,7 +46,7 @@ std::unique_ptr<expert_backend> expert_part::make_backend(std::int32_t max_rows)
   s.max_rows = max_rows;
   s.waves = place_.waves;
   s.frame_bytes = frame_bytes;
-  s.frames_out = frames_out;
+  s.frames_out = frames_out(place_);
   s.link_delay = place_.link_delay;
   s.limit = place_.answer_limit;
   s.on_lost = [this](const std::string& why) { lost(why); };

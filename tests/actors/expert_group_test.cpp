@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(requests_of_every_kind_without_shared_memory) {
   check_equal(run(llm, all,
                   [&](std::size_t) {
                     if (!std::exchange(moved, true)) {
-                      const ack a = client.move(2, 3, 1);
+                      const ack a = client.move(2, 5, 1);
                       BOOST_TEST((a.code == ack_code::ok), a.note);
                     }
                   }),
