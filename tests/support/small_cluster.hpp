@@ -23,6 +23,7 @@ struct small_cluster {
 
   std::map<std::uint32_t, engine_kind> kinds; // of the ranks that are not of kind normal
   bool shared_memory = true;                  // between engines that hand prompts over
+  bool senders_known = true;                  // false: caches of prompts find nobody who takes them
   handoff_times times;
 
   // Of `count` workers, ranks 0, 1, ...
@@ -48,7 +49,7 @@ struct small_cluster {
     if (const auto kind = kinds.find(rank); kind != kinds.end())
       w.kind = kind->second;
     for (const auto& [other, kind] : kinds)
-      if (kind == engine_kind::prompt)
+      if (kind == engine_kind::prompt && senders_known)
         w.handoffs.senders.push_back({other, "n0"});
     w.handoffs.shared_memory = shared_memory;
     w.handoffs.times = times;
