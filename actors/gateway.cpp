@@ -84,10 +84,10 @@ void book_off(gateway_state& st, gateway_state::entry& e) {
     st.loads[std::exchange(e.rank, no_engine)].outstanding_tokens -= e.cost;
 }
 
-engine_choice choose(gateway_state& st, const request_record& r) {
+engine_choice choose(gateway_state& st, const request_record& r, bool undivided = false) {
   return st.chooser.choose(st.loads,
                            {static_cast<std::int32_t>(r.prompt.size()), std::int64_t{r.params.max_tokens} * r.params.n,
-                            r.params.prompt_logprobs || !r.logit_rows.empty()},
+                            r.params.prompt_logprobs || !r.logit_rows.empty(), undivided},
                            chain_of(st, r));
 }
 
@@ -124,7 +124,7 @@ void place(self_ptr self, std::uint64_t number) {
   if (at == st.live.end())
     return;
   gateway_state::entry& e = at->second;
-  const engine_choice c = choose(st, *e.request);
+  const engine_choice c = choose(st, *e.request, e.undivided);
   if (c.engine == no_engine)
     return wait_for_place(self, number, c);
   book(st, e, c);
@@ -162,6 +162,7 @@ void find_another(self_ptr self, const place_wanted& p) {
   if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler &&
       st.engines[p.rank].joined == p.joined)
     lose_engine(st, {p.rank, p.why});
+  at->second.undivided = at->second.undivided || p.undivided;
   if (p.full && p.rank < st.loads.size())
     st.loads[p.rank].full = true;
   place(self, p.req.number);

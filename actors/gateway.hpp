@@ -66,6 +66,7 @@ struct gateway_state {
     std::size_t prompt_rank = no_engine;  // of the one that computes its prompt, until that is done
     std::vector<std::uint64_t> sequences; // [branches]
     std::int64_t cost = 0;                // tokens: the prompt, and max_tokens of each branch
+    bool undivided = false;               // one engine is to compute everything
   };
   struct engine {
     scheduler_actor scheduler;

@@ -129,7 +129,8 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
   }
   if (st.live == 0)
     return;
-  place_wanted wanted{st.setup.request->req, false, st.setup.rank, left, st.setup.joined, why.message};
+  place_wanted wanted{st.setup.request->req, false,      lost == lost_part::handoff, st.setup.rank, left,
+                      st.setup.joined,       why.message};
   if (lost == lost_part::prompt_engine)
     wanted.rank = st.setup.prompt.rank, wanted.scheduler = prompt, wanted.joined = st.setup.prompt.joined;
   if (lost == lost_part::handoff)
@@ -143,7 +144,7 @@ void look_for_room(self_ptr self, const error& why) {
   unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
   st.handing = stage::none;
   tell_from_outside(st.setup.gateway,
-                    place_wanted{st.setup.request->req, true, st.setup.rank, {}, st.setup.joined, why.message});
+                    place_wanted{st.setup.request->req, true, false, st.setup.rank, {}, st.setup.joined, why.message});
 }
 
 bool lacks_room(const session_state& st, const error& why) {

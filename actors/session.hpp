@@ -60,7 +60,8 @@ submit submission(const session_setup& setup, std::size_t index);
 // LOCAL, one way, to the gateway: the request cannot go on where it is, another place is wanted (placed).
 struct place_wanted {
   req_t req;
-  bool full = false; // its engine has no room for it now
+  bool full = false;      // its engine has no room for it now
+  bool undivided = false; // its prompt's cache did not arrive: one engine is to compute everything
   // Of an engine that is lost; null: none is known to be.
   std::uint32_t rank = 0;
   scheduler_actor scheduler;

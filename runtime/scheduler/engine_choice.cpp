@@ -18,7 +18,7 @@ engine_choice engine_chooser::choose(std::span<const engine_load> engines, const
     return std::ranges::any_of(engines, [=](const engine_load& l) { return l.accepting && l.kind == kind; });
   };
   const bool prompts = there(engine_kind::prompt), outputs = there(engine_kind::completion);
-  const bool divided = prompts && outputs && !size.rows_wanted && size.prompt_tokens >= 2;
+  const bool divided = prompts && outputs && !size.rows_wanted && !size.undivided && size.prompt_tokens >= 2;
   const std::int64_t tokens = size.prompt_tokens + size.output_tokens;
   const bool on_prompts = prompts && outputs && size.rows_wanted;
   const auto wanted = [=](const engine_load& l) {

@@ -12,6 +12,7 @@ struct request_size {
   std::int32_t prompt_tokens = 0;
   std::int64_t output_tokens = 0; // of all branches, at most
   bool rows_wanted = false;       // results of the prompt's rows: one engine computes everything
+  bool undivided = false;         // so it does for another reason
 };
 
 struct engine_choice {

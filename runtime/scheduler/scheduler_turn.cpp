@@ -798,11 +798,13 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
     s.confidences.schedule();
   s.last_step = step_ + 1;
   flights_[(first_flight_ + flights_out_) % 2].rows.push_back(f);
-  if (start < prompt && end >= prompt) {
+  if (end >= prompt)
     s.in = phase::decode;
+  if (s.computed + s.slack > prompt + fork_slack()) {
+    if (!s.branches.empty())
+      release_branches(s); // there was no place for them in time, or behind an image rows of the output came along
+  } else if (start < prompt && end >= prompt) {
     forks_.insert(forks_.end(), s.branches.begin(), s.branches.end());
-  } else if (!s.branches.empty() && s.computed + s.slack > prompt + fork_slack()) {
-    release_branches(s); // there was no place for them in time
   }
 }
 

@@ -22,6 +22,7 @@ struct small_cluster {
   std::map<std::uint32_t, std::unique_ptr<worker_process>> workers;
 
   std::map<std::uint32_t, engine_kind> kinds; // of the ranks that are not of kind normal
+  bool senders_known = true;                  // false: caches of prompts find nobody who takes them
   handoff_times times;
   std::uint32_t ep = 1; // ranks that share experts
   std::int32_t min_extra = 4;
@@ -61,7 +62,7 @@ struct small_cluster {
     if (const auto kind = kinds.find(rank); kind != kinds.end())
       w.kind = kind->second;
     for (const auto& [other, kind] : kinds)
-      if (kind == engine_kind::prompt)
+      if (kind == engine_kind::prompt && senders_known)
         w.handoffs.senders.push_back({other, "n0"});
     w.handoffs.shared_memory = shared_memory;
     w.handoffs.times = times;

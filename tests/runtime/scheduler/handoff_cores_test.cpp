@@ -105,7 +105,8 @@ private:
       b.spec->id = sequence_id{c.id() + 500};
       b.spec->seq_seed += 17;
       b.ask.fork_of = sequence_id{c.id()};
-      if (c.emitted.empty() && rest_.submit(b))
+      b.ask.emitted.clear();
+      if (rest_.submit(b))
         branches_.push_back({c.id() + 500, b});
     }
   }
