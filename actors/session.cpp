@@ -167,11 +167,12 @@ lost_part part_of_sender(self_ptr self) {
                                                                                     : lost_part::engine;
 }
 
-// The engine's answer to a submission.
+// The engine's answer to a submission, unless that was of an earlier attempt.
 void take_ack(self_ptr self, const ack& a) {
   auto& st = state_of(self);
   const lost_part part = part_of_sender(self);
-  if (a.code == ack_code::ok || a.msg_id >= st.branches.size() ||
+  const std::size_t index = a.msg_id & 0xFFFFFFFF;
+  if (a.code == ack_code::ok || index >= st.branches.size() || a.msg_id >> 32 != st.branches[index].attempt() ||
       (part == lost_part::engine && !sent_by(self, st.setup.scheduler)))
     return;
   const error why = error_of(a);
@@ -180,7 +181,7 @@ void take_ack(self_ptr self, const ack& a) {
   else if (says_elsewhere(st.setup, why.code))
     leave_engine(self, why, part);
   else
-    publish(self, a.msg_id, st.branches[a.msg_id].end(finish_reason::error, why, age_ms(*st.setup.request)));
+    publish(self, index, st.branches[index].end(finish_reason::error, why, age_ms(*st.setup.request)));
 }
 
 tok_ack take_tokens(self_ptr self, const tokens& t) {
@@ -213,6 +214,11 @@ void watch_scheduler(self_ptr self) {
   });
 }
 
+// Of a submission: its answer names the branch and the attempt.
+std::uint64_t message_id(std::size_t branch, std::uint32_t attempt) {
+  return std::uint64_t{attempt} << 32 | branch;
+}
+
 // Of the engine that goes on.
 handoff_ticket rest_ticket(const session_setup& setup) {
   handoff_ticket t;
@@ -235,6 +241,7 @@ void begin_branches(self_ptr self, std::size_t first, std::size_t from, std::siz
     if (b.ended())
       continue;
     submit s = submission(st.setup, i);
+    s.head.msg_id = message_id(i, b.attempt());
     s.work.attempt = b.attempt();
     s.work.emitted.assign(b.emitted().begin(), b.emitted().end());
     s.work.fork_of = i == first ? 0 : st.setup.sequences[first];
@@ -277,6 +284,7 @@ void compute_prompt(self_ptr self, const reserved& r) {
                    lost_part::prompt_engine);
   });
   submit s = submission(st.setup, st.handed);
+  s.head.msg_id = message_id(st.handed, r.attempt);
   s.work.attempt = r.attempt;
   s.work.fork_of = 0;
   s.work.params.so_args.reset(); // it draws nothing
@@ -362,7 +370,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
 submit submission(const session_setup& setup, std::size_t index) {
   const request_record& r = *setup.request;
   submit m;
-  m.head.msg_id = index;
+  m.head.msg_id = message_id(index, 1);
   m.work.req = r.req;
   m.work.branch = static_cast<std::uint32_t>(index);
   m.work.sequence = setup.sequences[index];

@@ -54,7 +54,7 @@ struct session_state {
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
 
-// What asks the engine for a branch for the first time. The ack goes to the session, under msg_id = index.
+// What asks the engine for a branch for the first time. The ack goes to the session.
 submit submission(const session_setup& setup, std::size_t index);
 
 // LOCAL, one way, to the gateway: the request cannot go on where it is, another place is wanted (placed).
