@@ -36,20 +36,11 @@ void ask_for_room(self_ptr self) {
       tell(self, e.scheduler, scheduler_query{});
 }
 
-void note_room(self_ptr self, const scheduler_report& r) {
-  auto& st = state_of(self);
-  const auto from = caf::actor_cast<caf::actor_addr>(self->current_sender());
-  for (std::size_t i = 0; i < st.engines.size(); ++i)
-    if (st.engines[i].scheduler.address() == from) {
-      st.engines[i].asked = false;
-      st.loads[i].free_blocks = r.free_blocks;
-    }
-}
-
 void lose_engine(gateway_state& st, const rank_lost& l) {
   if (l.rank >= st.engines.size())
     return;
   st.engines[l.rank].lost = l.why;
+  st.engines[l.rank].in_doubt = false;
   st.loads[l.rank].accepting = false;
   st.chooser.forget(l.rank);
 }
@@ -103,7 +94,13 @@ placed place_of(gateway_state& st, const engine_choice& c) {
   return p;
 }
 
-constexpr auto look_for_room_again = std::chrono::milliseconds(20);
+constexpr auto look_for_room_again = std::chrono::milliseconds(20),
+               ask_the_doubted_again = std::chrono::milliseconds(200);
+
+void look_later(self_ptr self, std::chrono::milliseconds when) {
+  if (!std::exchange(state_of(self).looking, true))
+    tell_later(self, when, tick{});
+}
 
 // Without an engine a request waits: for the next that joins, or for room.
 void wait_for_place(self_ptr self, std::uint64_t number, const engine_choice& c) {
@@ -113,8 +110,7 @@ void wait_for_place(self_ptr self, std::uint64_t number, const engine_choice& c)
     return;
   }
   st.crowded.insert(number);
-  if (!std::exchange(st.looking, true))
-    tell_later(self, look_for_room_again, tick{});
+  look_later(self, look_for_room_again);
 }
 
 // A live request that has no engine gets one, or waits for the next that joins.
@@ -143,8 +139,36 @@ void look_for_room(self_ptr self) {
     st.crowded.erase(all[i]);
     place(self, all[i]);
   }
-  if (!st.crowded.empty() && !std::exchange(st.looking, true))
-    tell_later(self, look_for_room_again, tick{});
+  bool doubted = false;
+  for (gateway_state::engine& e : st.engines)
+    if (e.in_doubt) {
+      doubted = true;
+      if (!std::exchange(e.asked, true))
+        tell(self, e.scheduler, scheduler_query{});
+    }
+  if (!st.crowded.empty())
+    look_later(self, look_for_room_again);
+  else if (doubted)
+    look_later(self, ask_the_doubted_again);
+}
+
+void note_room(self_ptr self, const scheduler_report& r) {
+  auto& st = state_of(self);
+  const auto from = caf::actor_cast<caf::actor_addr>(self->current_sender());
+  for (std::size_t i = 0; i < st.engines.size(); ++i) {
+    gateway_state::engine& e = st.engines[i];
+    if (e.scheduler.address() != from)
+      continue;
+    e.asked = false;
+    st.loads[i].free_blocks = r.free_blocks;
+    if (!r.able || !std::exchange(e.in_doubt, false))
+      continue;
+    ++e.joined; // what sessions say of the time before counts no more
+    e.lost.reset();
+    st.loads[i].accepting = true;
+    for (const std::uint64_t number : std::exchange(st.homeless, {}))
+      place(self, number);
+  }
 }
 
 void end_prompt(self_ptr self, const prompt_done& d) {
@@ -160,8 +184,11 @@ void find_another(self_ptr self, const place_wanted& p) {
     return;
   book_off(st, at->second);
   if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler &&
-      st.engines[p.rank].joined == p.joined)
+      st.engines[p.rank].joined == p.joined && !st.engines[p.rank].lost) {
     lose_engine(st, {p.rank, p.why});
+    st.engines[p.rank].in_doubt = true;
+    look_later(self, ask_the_doubted_again);
+  }
   at->second.undivided = at->second.undivided || p.undivided;
   if (p.full && p.rank < st.loads.size())
     st.loads[p.rank].full = true;
@@ -183,7 +210,7 @@ void take_engine(self_ptr self, const engine_info& joined) {
   e.scheduler = joined.scheduler;
   ++e.joined;
   e.lost.reset();
-  e.asked = false;
+  e.asked = e.in_doubt = false;
   e.at = joined.handoffs;
   engine_load& l = st.loads[joined.rank];
   l.accepting = true;

@@ -73,6 +73,7 @@ struct gateway_state {
     std::uint64_t joined = 0;        // how often: what is said of it before it joined again counts no more
     std::optional<std::string> lost; // why it takes no more requests
     bool asked = false;              // for its room
+    bool in_doubt = false;           // lost by a session's word alone: it is asked now and then
     request_metrics metrics{};
     handoff_place at; // where caches of prompts arrive
   };

@@ -64,7 +64,7 @@ void take_lease(self_ptr self, const lease_held& l) {
   st.leads_until_ms = l.until_ms;
   if (std::exchange(st.term, l.term) == l.term)
     return;
-  st.mepoch = l.mepoch;
+  st.mepoch = std::max(st.mepoch, l.mepoch);
   st.began = self->clock().now();
   spdlog::info("event=leads coordinator={} term={}", st.setup.name, st.term);
 }

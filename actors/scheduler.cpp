@@ -567,8 +567,8 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const scheduler_query&) {
         const auto& st = state_of(self);
         const auto& core = *st.core;
-        scheduler_report r{core.waiting(),     core.running(),     core.live(), core.steps(),
-                           core.preemptions(), core.free_blocks(), st.metrics,  {}};
+        scheduler_report r{core.waiting(),     core.running(), core.live(), core.steps(), core.preemptions(),
+                           core.free_blocks(), st.metrics,     {},          !st.lost};
         r.metrics.masks = core.mask_counts();
         if (st.setup.handoffs)
           r.handoffs = st.setup.handoffs->counters();

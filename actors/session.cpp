@@ -57,6 +57,16 @@ done farewell(const session_state& st) {
 
 // Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
 // over.
+// Its engine has no room for the prompt's cache (full), or holds nothing of the request any more: nothing has begun, so
+// the attempt stays.
+void ask_for_place(self_ptr self, bool full, const std::string& why) {
+  auto& st = state_of(self);
+  unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
+  st.handing = stage::none;
+  tell_from_outside(st.setup.gateway,
+                    place_wanted{st.setup.request->req, full, false, st.setup.rank, {}, st.setup.joined, why});
+}
+
 void publish(self_ptr self, std::size_t index, branch::update u) {
   auto& st = state_of(self);
   const bool prompt_left = u.ended && st.handing == stage::computing && index == st.handed;
@@ -77,6 +87,8 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     }
   }
   tell_reader(r, e);
+  if (u.ended && st.live > 0 && st.handing == stage::reserving && index == st.handed)
+    ask_for_place(self, false, "its first branch has ended"); // which would have begun the others
   if (u.ended && st.live == 0) {
     leave_prompt(self, stage::done);
     if (st.setup.scheduler)
@@ -138,15 +150,6 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
   tell_from_outside(st.setup.gateway, std::move(wanted));
 }
 
-// Its engine has no room for the prompt's cache, and knows nothing more of it: nothing has begun, so the attempt stays.
-void look_for_room(self_ptr self, const error& why) {
-  auto& st = state_of(self);
-  unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
-  st.handing = stage::none;
-  tell_from_outside(st.setup.gateway,
-                    place_wanted{st.setup.request->req, true, false, st.setup.rank, {}, st.setup.joined, why.message});
-}
-
 bool lacks_room(const session_state& st, const error& why) {
   return why.code == "no_room" && st.handing == stage::reserving;
 }
@@ -177,7 +180,7 @@ void take_ack(self_ptr self, const ack& a) {
     return;
   const error why = error_of(a);
   if (lacks_room(st, why))
-    look_for_room(self, why);
+    ask_for_place(self, true, why.message);
   else if (says_elsewhere(st.setup, why.code))
     leave_engine(self, why, part);
   else
@@ -192,7 +195,7 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
   const bool current = t.attempt == b.attempt() && !b.ended();
   if (lacks_room(st, {t.error_code, {}})) {
     if (current)
-      look_for_room(self, {t.error_code, t.error_text});
+      ask_for_place(self, true, t.error_text);
   } else if (says_elsewhere(st.setup, t.error_code)) {
     if (current)
       leave_engine(self, {t.error_code, t.error_text}, part_of_sender(self));

@@ -46,17 +46,32 @@ model_process without_gateway(const worker_setup& s) {
   return p;
 }
 
-// The other ranks of a group that are there, from a view of the cluster.
-std::vector<group_peer> peers_in(const view& v, const expert_group_place& place) {
-  std::vector<group_peer> peers;
-  for (const member_entry& e : v.members) {
-    const auto rank = static_cast<std::int32_t>(e.who.rank) - static_cast<std::int32_t>(place.first);
-    if (e.who.role == member_role::worker && rank >= 0 && rank < place.ranks && rank != place.rank &&
-        e.state != member_state::dead && e.state != member_state::left)
-      peers.push_back({rank, e.who.incarnation, e.who.links});
+// The other ranks of a group that are there. A view that does not name one says nothing of it: a new leader hears of
+// its members one by one.
+class known_peers {
+public:
+  explicit known_peers(const expert_group_place& place) : place_(place) {}
+
+  std::vector<group_peer> after(const view& v) {
+    for (const member_entry& e : v.members) {
+      const auto rank = static_cast<std::int32_t>(e.who.rank) - static_cast<std::int32_t>(place_.first);
+      if (e.who.role != member_role::worker || rank < 0 || rank >= place_.ranks || rank == place_.rank)
+        continue;
+      if (e.state != member_state::dead && e.state != member_state::left)
+        peers_[rank] = {rank, e.who.incarnation, e.who.links};
+      else if (const auto at = peers_.find(rank); at != peers_.end() && at->second.incarnation == e.who.incarnation)
+        peers_.erase(at);
+    }
+    std::vector<group_peer> all;
+    for (const auto& [rank, peer] : peers_)
+      all.push_back(peer);
+    return all;
   }
-  return peers;
-}
+
+private:
+  expert_group_place place_;
+  std::map<std::int32_t, group_peer> peers_; // by rank of the group
+};
 
 } // namespace
 
@@ -96,7 +111,7 @@ void worker_process::enter_group(const worker_setup& s, const started& parts, me
   tell_from_outside(parts.placement, load_reader{[to = store_](const load& l) { tell_from_outside(to, l); }});
   m.who.links = part->links()->endpoints();
   m.able = [part](bool told) { return part->able(told); };
-  m.on_view = [part](const view& v) { part->set_peers(peers_in(v, part->place())); };
+  m.on_view = [part, peers = known_peers(part->place())](const view& v) mutable { part->set_peers(peers.after(v)); };
   m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
   part->start(
       [to = parts.engines.front().scheduler, rank = s.rank](const std::string& why) {

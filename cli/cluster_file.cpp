@@ -89,11 +89,15 @@ loaded_cluster load_cluster(const cluster_file& file) {
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,
                        const endpoint& at, const std::string& configuration)
     : state_(std::move(state)), name_(std::move(name)) {
-  if (const auto other = state_->read(name_); other && other->pid != ::getpid())
-    throw config_error("", "cluster.state_dir", state_->path(),
-                       name_ + " runs here already as process " + std::to_string(other->pid),
-                       "stop it first (troupe stop), or give this cluster a state_dir of its own");
+  check_free(*state_, name_);
   state_->write({name_, ::getpid(), start_ticks(::getpid()).value_or(0), incarnation, at, configuration});
+}
+
+void own_record::check_free(const state_dir& state, const std::string& name) {
+  if (const auto other = state.read(name); other && other->pid != ::getpid())
+    throw config_error("", "cluster.state_dir", state.path(),
+                       name + " runs here already as process " + std::to_string(other->pid),
+                       "stop it first (troupe stop), or give this cluster a state_dir of its own");
 }
 
 own_record::~own_record() {

@@ -28,6 +28,8 @@ public:
   // Throws config_error if a process of that name runs already.
   own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation, const endpoint& at,
              const std::string& configuration);
+  // What the constructor would throw, before anything is begun that a second process must not begin.
+  static void check_free(const state_dir& state, const std::string& name);
   ~own_record();
   own_record(const own_record&) = delete;
   own_record& operator=(const own_record&) = delete;

@@ -174,6 +174,7 @@ int run_coordinator(const cluster_process_options& o) {
   s.groups = expert_groups_of(c);
   const std::uint64_t incarnation = incarnation_of(o);
   s.votes = votes_of(c, place, incarnation);
+  own_record::check_free(*c.state, s.name);
   std::optional<own_record> record;
   coordinator_process p(s);
   record.emplace(c.state, s.name, incarnation, endpoint{s.at.host, p.port()}, s.cluster.configuration);
@@ -209,6 +210,7 @@ int run_node(const cluster_process_options& o) {
   std::optional<own_record> record;
   const process_identity self = s.process;
   const std::string host = s.at.host;
+  own_record::check_free(*c.state, self.name);
   node_process p(std::move(s));
   record.emplace(c.state, self.name, self.incarnation, endpoint{host, p.port()}, self.cluster.configuration);
   serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
@@ -243,6 +245,7 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   s.experts = experts_of(k, c.layout, place, s.process);
   reap_segments("troupe." + segment_part(k.cluster.name) + "." + segment_part(s.process.node) + ".");
+  own_record::check_free(*c.state, s.process.name);
   std::optional<own_record> record;
   worker_process p(s);
   record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},

@@ -117,10 +117,10 @@ public:
 
   status open() {
     std::error_code why;
-    std::filesystem::create_directories(folder_, why);
+    if (std::filesystem::create_directories(folder_, why))
+      ::chmod(folder_.c_str(), 0700);
     if (why)
       return error{"write_failed", folder_ + ": " + why.message()};
-    ::chmod(folder_.c_str(), 0700);
     const std::string key = read(folder_ + "/ca.key"), certificate = read(folder_ + "/ca.pem");
     return key.empty() && certificate.empty() ? make_authority() : take_authority(key, certificate);
   }

@@ -172,8 +172,9 @@ struct scheduler_report {
   std::int32_t free_blocks = 0;
   engine_metrics metrics{};
   handoff_counters handoffs;
+  bool able = true; // false: its engine takes no steps
 };
-TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs)
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able)
 
 // ---- kv_manager
 

@@ -207,14 +207,17 @@ void peer_links::run(peer& p) {
 
 // Until the peer, or this side, is done with the link.
 void peer_links::serve(peer& p, peer_link& link, question_kind kind, frame_reader& questions, frame_writer& answers) {
-  const auto server = setup_.serve(p.who.rank, kind);
-  while (!p.closing && link.up()) {
-    const auto question = questions.front(look_every);
-    if (!question && question.failure().code == "timed_out")
-      continue;
-    if (!question || !server->serve(*question, answers))
-      break;
-    questions.pop();
+  try { // no exception leaves its thread: whatever cannot be served ends this link alone
+    const auto server = setup_.serve(p.who.rank, kind);
+    while (!p.closing && link.up()) {
+      const auto question = questions.front(look_every);
+      if (!question && question.failure().code == "timed_out")
+        continue;
+      if (!question || !server->serve(*question, answers))
+        break;
+      questions.pop();
+    }
+  } catch (const std::exception&) {
   }
   link.give_up();
 }

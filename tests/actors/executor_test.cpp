@@ -33,7 +33,8 @@ public:
 struct bench : by_hand {
   std::shared_ptr<slow_engine> engine = std::make_shared<slow_engine>();
   placement_actor nowhere = sys.spawn([](placement_actor::pointer me) -> placement_actor::behavior_type {
-    return {[](const load&) {}, [](const slots&) { return slot_table{}; }, [=](const stop&) { me->quit(); }};
+    return {[](const load&) {}, [](const load_reader&) {}, [](const slots&) { return slot_table{}; },
+            [=](const stop&) { me->quit(); }};
   });
   executor_actor device = sys.spawn(executor, 0u, std::static_pointer_cast<step_engine>(engine), nowhere, -1);
   std::vector<std::shared_ptr<step_result>> results;

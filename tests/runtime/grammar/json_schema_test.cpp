@@ -88,9 +88,11 @@ BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
     BOOST_TEST(s.rows == 109);
     BOOST_TEST(s.unsound == 0);
     BOOST_TEST(s.over_strict == 0);
-    BOOST_TEST(s.refused.size() == 2);
+    BOOST_TEST(s.refused.size() == 3);
     for (const std::string& r : s.refused)
-      BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos), r);
+      BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos ||
+                  r.find("one key written twice") != r.npos),
+                 r);
   }
 }
 
@@ -196,7 +198,7 @@ BOOST_AUTO_TEST_CASE(negation_conditions_and_dependencies) {
   BOOST_TEST(verdicts(R"({"type":"array","not":{"items":{"type":"integer"}}})", {"[]", "[1,2]", "[1,\"a\",2]"}) ==
              "FFT");
   BOOST_TEST(verdicts(R"({"type":"object","not":{"additionalProperties":{"type":"integer"},"properties":{"a":true}}})",
-                      {R"({"a":"x"})", R"({"b":1})", R"({"b":"x"})", R"({"a":1,"b":2,"c":null,"d":1})"}) == "FFTT");
+                      {R"({"a":"x"})", R"({"b":1})", R"({"b":"x"})", R"({"a":1,"b":2,"d":1,"c":null})"}) == "FFTT");
   BOOST_TEST(verdicts(R"({"type":"object","not":{"patternProperties":{"^x":{"type":"integer"}}}})",
                       {R"({"x":"s"})", R"({"x":1})", R"({"y":"s"})", "{}"}) == "TFFF");
   BOOST_TEST(verdicts(R"({"type":"object","not":{"propertyNames":{"maxLength":2}}})",
