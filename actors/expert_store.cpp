@@ -149,6 +149,12 @@ void find_group(self_ptr self, const membership_actor& membership) {
           [](const caf::error&) {});
 }
 
+// Orders of a coordinator that leads no more are left alone; the one that follows it begins with questions.
+bool from_group(self_ptr self) {
+  const auto& group = state_of(self).group;
+  return group && self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(group);
+}
+
 bool has_its_shape(const expert_placement& p) {
   return p.expert_of.size() == static_cast<std::size_t>(p.layers) * static_cast<std::size_t>(p.slots());
 }
@@ -216,10 +222,17 @@ expert_store_actor::behavior_type expert_store(self_ptr self, std::shared_ptr<ex
   };
   return {
       [=](const rank_slots_query&) { report(self); },
-      [=](const publish_slots& p) { publish_version(self, p); },
-      [=](const copy_slot& c) { begin_copy(self, c); },
+      [=](const publish_slots& p) {
+        if (from_group(self))
+          publish_version(self, p);
+      },
+      [=](const copy_slot& c) {
+        if (from_group(self))
+          begin_copy(self, c);
+      },
       [=](const settle_slots& s) {
-        if (state_of(self).part->experts()->settle({s.floor, s.as_of, s.migs_below}) == expert_slots::answer::done)
+        if (from_group(self) &&
+            state_of(self).part->experts()->settle({s.floor, s.as_of, s.migs_below}) == expert_slots::answer::done)
           tell(self, state_of(self).group, slots_settled{rank_of(self), incarnation_of(self), s.as_of});
       },
       [=](const coordinator_found& c) { find_group(self, c.membership); },
