@@ -46,6 +46,8 @@ struct handoff_endpoint::impl {
   struct target { // an engine that caches go to, and the thread that sends them
     handoff_ticket where;
     std::map<std::uint64_t, leaving> handoffs;
+    std::uint64_t last = 0;               // whose turn to send was last
+    std::vector<std::uint64_t> abandoned; // of which the receiver is to hear no more: told by the thread, it may block
     std::condition_variable changed;
     std::shared_ptr<bulk_sender> channel;
     std::uint64_t channels = 0; // number of that one
@@ -195,8 +197,8 @@ void handoff_endpoint::drop(std::uint64_t id) {
     return;
   impl::target& t = *m.targets.at(to->second);
   const auto l = t.handoffs.find(id);
-  if (t.channel && l->second.begun && !l->second.machine.committed())
-    t.channel->abandon(id);
+  if (l->second.begun && !l->second.machine.committed())
+    t.abandoned.push_back(id);
   t.handoffs.erase(l);
   m.target_of.erase(to);
 }
@@ -208,12 +210,17 @@ handoff_endpoint::impl::next_to_send(target& t, std::optional<image_chunk>& chun
   for (auto l = t.handoffs.begin(); l != t.handoffs.end();) {
     const auto at = l++;
     at->second.machine.tick(now);
-    if (at->second.machine.over()) {
+    if (at->second.machine.over())
       settle(t, at->first);
-      continue;
-    }
-    if ((chunk = at->second.machine.next(now)))
+  }
+  auto at = t.handoffs.upper_bound(t.last); // in turns
+  for (std::size_t i = 0; i < t.handoffs.size(); ++i, ++at) {
+    if (at == t.handoffs.end())
+      at = t.handoffs.begin();
+    if ((chunk = at->second.machine.next(now))) {
+      t.last = at->first;
       return at;
+    }
   }
   return t.handoffs.end();
 }
@@ -259,6 +266,16 @@ status handoff_endpoint::impl::wait_until_taken(bulk_sender& channel, std::uint6
 
 // False: there is nothing to do at the moment. The lock is not held while a chunk is sent.
 bool handoff_endpoint::impl::send_one(std::unique_lock<std::mutex>& lock, target& t) {
+  if (!t.abandoned.empty()) {
+    const std::vector<std::uint64_t> all = std::exchange(t.abandoned, {});
+    const std::shared_ptr<bulk_sender> over = t.channel;
+    lock.unlock();
+    for (const std::uint64_t id : all)
+      if (over)
+        over->abandon(id);
+    lock.lock();
+    return true;
+  }
   std::optional<image_chunk> chunk;
   const auto at = next_to_send(t, chunk);
   if (at == t.handoffs.end())
@@ -290,8 +307,11 @@ bool handoff_endpoint::impl::send_one(std::unique_lock<std::mutex>& lock, target
 
 void handoff_endpoint::impl::sent(target& t, std::uint64_t id, const image_chunk& chunk, const status& how) {
   const auto at = t.handoffs.find(id);
-  if (at == t.handoffs.end())
+  if (at == t.handoffs.end()) { // dropped meanwhile
+    if (how && chunk.kind != chunk_kind::commit)
+      t.abandoned.push_back(id);
     return;
+  }
   leaving& l = at->second;
   if (how) {
     l.begun = true;
@@ -321,8 +341,8 @@ void handoff_endpoint::impl::settle(target& t, std::uint64_t id) {
   if (const auto& why = l.machine.failure()) {
     ++counts.failed;
     counts.expired += why->code == "lease_expired" ? 1 : 0;
-    if (t.channel && l.begun && !l.machine.committed())
-      t.channel->abandon(id);
+    if (l.begun && !l.machine.committed())
+      t.abandoned.push_back(id);
     tell({id, handoff_note::news::failed, nullptr, 0, *why});
   } else {
     ++counts.sent;

@@ -6,6 +6,9 @@ namespace troupe {
 
 namespace {
 
+constexpr std::int64_t most_block_bytes = std::int64_t{1} << 32;
+constexpr std::int32_t most_positions = 1 << 28;
+
 struct chunk_meta {
   std::uint8_t kind = 0;
   std::string digest; // of a commit
@@ -46,7 +49,8 @@ result<arrived_chunk> chunk_of(const bulk_frame& frame) {
   if (!m)
     return m.failure();
   if (m->kind > static_cast<std::uint8_t>(chunk_kind::commit) || frame.step_or_offset > std::uint64_t{1} << 62 ||
-      m->block_bytes < 0 || m->slot_bytes < 0 || m->positions < 0)
+      m->block_bytes < 0 || m->block_bytes > most_block_bytes || m->slot_bytes < 0 ||
+      m->slot_bytes > most_block_bytes || m->positions < 0 || m->positions > most_positions)
     return error{"bad_meta", "stream " + std::to_string(frame.stream) + ": a chunk of no known kind or place"};
   arrived_chunk a;
   a.chunk.kind = static_cast<chunk_kind>(m->kind);
