@@ -68,6 +68,13 @@ void check_launchable(const cluster_configuration& c) {
   if (by != launcher_kind::local && c.control.port == 0)
     throw config_error("", "control.port", "0", "other hosts cannot know which ports are free here",
                        "give the first of the ports");
+  const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
+  for (const worker_group_section& g : c.worker_group)
+    if (!one_host && (g.engine != engine_kind::normal || g.expert_parallel > 1))
+      throw config_error("", "worker_group." + g.name, g.expert_parallel > 1 ? "expert_parallel" : "engine",
+                         "caches and rows travel between hosts unencrypted, which is not allowed, and encryption of "
+                         "them is not built yet",
+                         "put all nodes on one host, or use engine = \"normal\" and expert_parallel = 1");
 }
 
 // The processes that a cluster begins with: each host's agent starts the rest.
