@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_ba
 }
 
 BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
-  running_cluster c({.nodes = 3, .coordinators = "\"n0\", \"n1\""});
+  running_cluster c({.nodes = 3, .coordinators = "\"n0\", \"n1\"", .group_keys = "expert_parallel = 2\n"});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
