@@ -49,8 +49,8 @@ handoff_setup setup_of(std::uint32_t rank, bool shared, handoff_times times = {}
 }
 
 struct two_ends {
+  notes from_notes, to_notes; // outlive the threads that write them
   std::unique_ptr<handoff_endpoint> from, to;
-  notes from_notes, to_notes;
   explicit two_ends(bool shared, handoff_times times = {})
       : from(std::make_unique<handoff_endpoint>(setup_of(1, shared, times))),
         to(std::make_unique<handoff_endpoint>(setup_of(2, shared, times))) {
