@@ -127,6 +127,23 @@ void place(self_ptr self, std::uint64_t number) {
   tell(self, e.session, place_of(st, c));
 }
 
+// There is an engine more.
+void place_homeless(self_ptr self) {
+  for (const std::uint64_t number : std::exchange(state_of(self).homeless, {}))
+    place(self, number);
+}
+
+// Engines that a session holds for lost may be well: they are asked. True: there are some.
+bool ask_the_doubted(self_ptr self) {
+  bool any = false;
+  for (gateway_state::engine& e : state_of(self).engines) {
+    any = any || e.in_doubt;
+    if (e.in_doubt && !std::exchange(e.asked, true))
+      tell(self, e.scheduler, scheduler_query{});
+  }
+  return any;
+}
+
 // The first of those that wait for room ask again; the others would only be refused too.
 void look_for_room(self_ptr self) {
   constexpr std::size_t at_once = 8;
@@ -139,14 +156,13 @@ void look_for_room(self_ptr self) {
     st.crowded.erase(all[i]);
     place(self, all[i]);
   }
-  bool doubted = false;
-  for (gateway_state::engine& e : st.engines)
-    if (e.in_doubt) {
-      doubted = true;
-      if (!std::exchange(e.asked, true))
-        tell(self, e.scheduler, scheduler_query{});
-    }
-  if (!st.crowded.empty())
+}
+
+// What waits is looked at again, now and then.
+void look_around(self_ptr self) {
+  look_for_room(self);
+  const bool doubted = ask_the_doubted(self);
+  if (!state_of(self).crowded.empty())
     look_later(self, look_for_room_again);
   else if (doubted)
     look_later(self, ask_the_doubted_again);
@@ -166,8 +182,7 @@ void note_room(self_ptr self, const scheduler_report& r) {
     ++e.joined; // what sessions say of the time before counts no more
     e.lost.reset();
     st.loads[i].accepting = true;
-    for (const std::uint64_t number : std::exchange(st.homeless, {}))
-      place(self, number);
+    place_homeless(self);
   }
 }
 
@@ -217,8 +232,7 @@ void take_engine(self_ptr self, const engine_info& joined) {
   l.full = false;
   l.kind = joined.kind;
   l.free_blocks = l.blocks = joined.limits.kv_blocks - 1;
-  for (const std::uint64_t number : std::exchange(st.homeless, {}))
-    place(self, number);
+  place_homeless(self);
 }
 
 branch_record unserved_record(const request_record& r, std::uint32_t rank, finish_reason why, const error& failure) {
@@ -237,8 +251,8 @@ void close(self_ptr self, const done& d) {
   const auto at = st.live.find(d.req.number);
   if (at == st.live.end())
     return;
-  if (at->second.rank == no_engine)
-    std::erase(st.homeless, d.req.number), st.crowded.erase(d.req.number);
+  if (at->second.rank == no_engine && st.crowded.erase(d.req.number) == 0)
+    std::erase(st.homeless, d.req.number);
   book_off(st, at->second);
   for (const branch_record& b : d.branches)
     if (b.rank < st.engines.size())
@@ -396,7 +410,7 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const engine_joined& j) { take_engine(self, j.engine); },
       [=](const place_wanted& p) { find_another(self, p); },
       [=](const prompt_done& d) { end_prompt(self, d); },
-      [=](const tick&) { look_for_room(self); },
+      [=](const tick&) { look_around(self); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

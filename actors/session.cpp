@@ -55,8 +55,6 @@ done farewell(const session_state& st) {
   return d;
 }
 
-// Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
-// over.
 // Its engine has no room for the prompt's cache (full), or holds nothing of the request any more: nothing has begun, so
 // the attempt stays.
 void ask_for_place(self_ptr self, bool full, const std::string& why) {
@@ -67,6 +65,8 @@ void ask_for_place(self_ptr self, bool full, const std::string& why) {
                     place_wanted{st.setup.request->req, full, false, st.setup.rank, {}, st.setup.joined, why});
 }
 
+// Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
+// over.
 void publish(self_ptr self, std::size_t index, branch::update u) {
   auto& st = state_of(self);
   const bool prompt_left = u.ended && st.handing == stage::computing && index == st.handed;

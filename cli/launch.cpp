@@ -69,10 +69,6 @@ void check_launchable(const cluster_configuration& c) {
   if (by != launcher_kind::local && c.control.port == 0)
     throw config_error("", "control.port", "0", "other hosts cannot know which ports are free here",
                        "give the first of the ports");
-  if (c.security.mode == security_mode::mutual)
-    throw config_error("", "security.mode", "mutual",
-                       "TLS links between processes are lost within seconds (CAF 0.17.6), so that this is not ready",
-                       "use mode = \"loopback\"");
   const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
   for (const worker_group_section& g : c.worker_group)
     if (!one_host && (g.engine != engine_kind::normal || g.expert_parallel > 1))

@@ -19,22 +19,8 @@ BOOST_AUTO_TEST_CASE(requests_of_every_kind_give_the_bytes_of_one_process) {
 }
 
 BOOST_AUTO_TEST_CASE(workers_stop_and_start_while_requests_run_and_no_byte_changes) {
-  const auto all = mixed_requests(test::by_build(24, 12, 6));
-  const auto expected = alone(all);
   small_cluster c(2);
-  LLM llm(c.access());
-  std::size_t restarts = 0;
-  check_equal(run(llm, all,
-                  [&](std::size_t step) {
-                    if (step >= 4)
-                      return;
-                    const auto rank = static_cast<std::uint32_t>(step % 2);
-                    c.workers.erase(rank);
-                    c.start(rank);
-                    ++restarts;
-                  }),
-              expected);
-  BOOST_TEST(restarts >= test::by_build(2u, 2u, 1u));
+  check_through_restarts(c, mixed_requests(test::by_build(24, 12, 6)), 4);
 }
 
 // Each numbers its requests and sequences for itself, and their engines serve both.

@@ -127,22 +127,8 @@ BOOST_AUTO_TEST_CASE(without_redundant_slots_nothing_moves) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_stop_and_start_while_requests_run_and_no_byte_changes) {
-  const auto all = mixed_requests(test::by_build(24, 8, 5));
-  const auto expected = alone(all);
   small_cluster c(2, 2);
-  LLM llm(c.access());
-  std::size_t restarts = 0;
-  check_equal(run(llm, all,
-                  [&](std::size_t step) {
-                    if (step >= 3)
-                      return;
-                    const auto rank = static_cast<std::uint32_t>(step % 2);
-                    c.workers.erase(rank);
-                    c.start(rank);
-                    ++restarts;
-                  }),
-              expected);
-  BOOST_TEST(restarts >= test::by_build(2u, 2u, 1u));
+  check_through_restarts(c, mixed_requests(test::by_build(24, 8, 5)), 3);
 }
 
 // With slots for all experts on the ranks that are left, what only the lost one held comes from the checkpoint.

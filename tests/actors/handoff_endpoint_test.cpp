@@ -68,6 +68,15 @@ std::shared_ptr<const image_bytes> bytes_of(std::size_t count, std::uint8_t firs
   return b;
 }
 
+// The first block of handoff 1 has arrived, the rest of it is to come.
+void begin_first(two_ends& e) {
+  e.to->expect(two_ends::here(1), 200);
+  e.from->open(e.there(1), 200);
+  e.from->add(1, bytes_of(5000, 1), false, 0);
+  while (e.to->counters().received_bytes < 5000)
+    std::this_thread::sleep_for(1ms);
+}
+
 using news = handoff_note::news;
 
 } // namespace
@@ -144,11 +153,7 @@ BOOST_AUTO_TEST_CASE(leases_run_out_on_both_sides) {
 
 BOOST_AUTO_TEST_CASE(a_receiver_that_ends_fails_what_was_on_the_way_and_its_successor_takes_more) {
   two_ends e(true);
-  e.to->expect(two_ends::here(1), 200);
-  e.from->open(e.there(1), 200);
-  e.from->add(1, bytes_of(5000, 1), false, 0);
-  while (e.to->counters().received_bytes < 5000)
-    std::this_thread::sleep_for(1ms);
+  begin_first(e);
   e.to.reset();
   e.from->add(1, bytes_of(5300, 1), true, 0);
   handoff_note n = e.from_notes.next();
@@ -165,11 +170,7 @@ BOOST_AUTO_TEST_CASE(a_receiver_that_ends_fails_what_was_on_the_way_and_its_succ
 
 BOOST_AUTO_TEST_CASE(a_sender_that_ends_fails_what_was_on_the_way_and_its_successor_sends_more) {
   two_ends e(true);
-  e.to->expect(two_ends::here(1), 200);
-  e.from->open(e.there(1), 200);
-  e.from->add(1, bytes_of(5000, 1), false, 0);
-  while (e.to->counters().received_bytes < 5000)
-    std::this_thread::sleep_for(1ms);
+  begin_first(e);
   e.from.reset();
   handoff_note n = e.to_notes.next();
   BOOST_TEST((n.what == news::failed && n.failure.code == "handoff_failed"));

@@ -133,22 +133,8 @@ BOOST_AUTO_TEST_CASE(without_room_requests_wait_for_it) {
 }
 
 BOOST_AUTO_TEST_CASE(workers_for_outputs_end_and_start_anew_while_requests_run) {
-  const auto all = mixed_requests(test::by_build(24, 12, 6));
-  const auto expected = alone(all);
   divided_cluster c;
-  LLM llm(c.access());
-  std::size_t restarts = 0;
-  check_equal(run(llm, all,
-                  [&](std::size_t step) {
-                    if (step >= 4)
-                      return;
-                    const auto rank = static_cast<std::uint32_t>(1 + step % 2);
-                    c.workers.erase(rank);
-                    c.start(rank);
-                    ++restarts;
-                  }),
-              expected);
-  BOOST_TEST(restarts >= test::by_build(2u, 2u, 1u));
+  check_through_restarts(c, mixed_requests(test::by_build(24, 12, 6)), 4, 1);
   c.expect_nothing_held();
 }
 

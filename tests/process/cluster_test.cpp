@@ -277,7 +277,9 @@ BOOST_AUTO_TEST_CASE(keys_are_made_and_launch_does_not_use_them_yet) {
   const auto refused = c.launch();
   BOOST_TEST(refused.exit_code == 2);
   BOOST_TEST(contains(refused.err, "security.mode = mutual"), refused.err);
-  c.expect_nothing_left();
+  const auto by_hand = run_troupe({"coordinator", c.file});
+  BOOST_TEST(by_hand.exit_code == 2);
+  BOOST_TEST(contains(by_hand.err, "security.mode = mutual"), by_hand.err);
 }
 
 // Sums over the workers.

@@ -5,6 +5,7 @@
 #include "actors/worker_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "tests/support/embedded_options.hpp"
+#include "tests/support/sanitizers.hpp"
 #include <boost/test/unit_test.hpp>
 #include <condition_variable>
 #include <functional>
@@ -215,6 +216,25 @@ inline void check_equal(const std::map<std::string, std::string>& got,
   for (const auto& [id, line] : expected)
     BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n"
                                                << line.substr(0, 300));
+}
+
+// The bytes of one process, while ranks `first` and the next are stopped and started in turn, `times` times.
+inline void check_through_restarts(small_cluster& c, const std::vector<asked>& all, std::size_t times,
+                                   std::uint32_t first = 0) {
+  const auto expected = alone(all);
+  LLM llm(c.access());
+  std::size_t restarts = 0;
+  check_equal(run(llm, all,
+                  [&](std::size_t step) {
+                    if (step >= times)
+                      return;
+                    const auto rank = first + static_cast<std::uint32_t>(step % 2);
+                    c.workers.erase(rank);
+                    c.start(rank);
+                    ++restarts;
+                  }),
+              expected);
+  BOOST_TEST(restarts >= by_build(2u, 2u, 1u));
 }
 
 } // namespace troupe::test
