@@ -58,12 +58,17 @@ private:
     return report_of<directory_report>(self, directory_, directory_query{});
   }
 
-  // Empty, or why there are none.
+  // Empty, or why there are none. The first engine waits a little for the others: what is placed before they are there
+  // does not spread over them, and goes without an engine for prompts.
   std::string wait_for_engines() {
     caf::scoped_actor self{system_};
     const auto last = std::chrono::steady_clock::now() + std::chrono::milliseconds(access_.ready_ms);
+    auto others = last;
     for (auto r = known(self);; r = known(self)) {
-      if (!r.engines.empty()) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!r.engines.empty())
+        others = std::min(others, now + 2s);
+      if (!r.engines.empty() && (r.awaited == 0 || now >= others)) {
         front_.limits = r.engines.front().limits;
         front_.numerics_id = r.engines.front().numerics_id;
         front_.description = "cluster " + access_.identity.name + ", numerics " + front_.numerics_id + ", " +
@@ -72,7 +77,7 @@ private:
       }
       if (const std::string why = expelled(); !why.empty())
         return why;
-      if (std::chrono::steady_clock::now() >= last)
+      if (now >= last)
         return (r.mepoch == 0 ? "no coordinator answered within " : "no worker was ready within ") +
                std::to_string(access_.ready_ms) + " ms";
       std::this_thread::sleep_for(5ms);

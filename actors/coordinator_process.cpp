@@ -11,8 +11,7 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   m.term = s.votes ? 0 : 1;
   m.build = build_id();
   m.configuration = s.cluster.configuration;
-  m.suspect = s.suspect;
-  m.dead = s.dead;
+  m.limits = s.limits;
   m.stop_limit = s.stop_limit;
   m.toml = s.toml;
   m.on_shut_down = [this] { shut_down_ = true; };

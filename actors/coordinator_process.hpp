@@ -16,7 +16,8 @@ struct coordinator_setup {
   std::optional<leadership_setup> votes;
   std::vector<expert_group_setup> groups; // of ranks that share experts
   endpoint at;                            // port 0: any
-  std::chrono::milliseconds suspect{1000}, dead{3000}, stop_limit{10000};
+  liveness_limits limits;
+  std::chrono::milliseconds stop_limit{10000};
 };
 
 class coordinator_process {

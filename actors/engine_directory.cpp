@@ -95,10 +95,15 @@ engine_directory_actor::behavior_type engine_directory(self_ptr self, const gate
       },
       [=](const directory_query&) {
         const auto& st = state_of(self);
-        directory_report r{st.last.term, st.last.mepoch, {}};
+        directory_report r{st.last.term, st.last.mepoch, {}, 0};
         for (const auto& [rank, e] : st.engines)
           if (e.info)
             r.engines.push_back(*e.info);
+        for (const member_entry& m : st.last.members)
+          if (m.who.role == member_role::worker && m.state == member_state::active) {
+            const auto* e = find(self, m.who.rank, m.who.incarnation);
+            r.awaited += e == nullptr || !e->info ? 1 : 0;
+          }
         return r;
       },
       [=](const stop&) {

@@ -13,6 +13,7 @@ TROUPE_FIELDS(directory_query)
 struct directory_report { // LOCAL
   std::uint64_t term = 0, mepoch = 0;
   std::vector<engine_info> engines; // that are connected, by rank
+  std::size_t awaited = 0;          // active workers that are not yet
 };
 
 using engine_directory_actor =

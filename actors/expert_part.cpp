@@ -21,6 +21,7 @@ expert_part::expert_part(const expert_group_place& place, std::shared_ptr<placed
   s.cluster = place.cluster;
   s.node = place.node;
   s.tcp_address = place.tcp_address;
+  s.bulk = place.bulk;
   s.group = "ep" + std::to_string(place.first);
   s.rank = place.rank;
   s.incarnation = place.incarnation;

@@ -16,8 +16,9 @@ namespace troupe {
 
 // Where a process stands in an expert group, and how the group works.
 struct expert_group_place {
-  std::string cluster, node;     // names of shared memory are made of them
-  std::string tcp_address{};     // peer_links_setup
+  std::string cluster, node; // names of shared memory are made of them
+  std::string tcp_address{}; // peer_links_setup
+  std::shared_ptr<bulk_context> bulk{};
   std::uint64_t incarnation = 0; // of this process
   std::uint32_t first = 0;       // rank in the cluster of the group's rank 0
   std::int32_t ranks = 1, rank = 0;

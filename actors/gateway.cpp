@@ -90,7 +90,7 @@ placed place_of(gateway_state& st, const engine_choice& c) {
   p.prompt = {st.engines[c.prompt].scheduler,
               static_cast<std::uint32_t>(c.prompt),
               st.engines[c.prompt].joined,
-              {++st.next_handoff, true, p.rank, to.node, to.endpoint, to.incarnation}};
+              {++st.next_handoff, true, p.rank, to.node, to.endpoint, to.incarnation, to.key}};
   return p;
 }
 

@@ -84,7 +84,6 @@ struct handoff_endpoint::impl {
   }
 
   handoff_setup setup;
-  std::unique_ptr<bulk_context> context;
   std::optional<bulk_link> link;
   std::atomic<bool> stopping{false};
   mutable std::mutex mutex; // guards all below
@@ -99,20 +98,17 @@ struct handoff_endpoint::impl {
 handoff_endpoint::handoff_endpoint(const handoff_setup& setup) : impl_(std::make_unique<impl>(setup)) {
   impl& m = *impl_;
   if (setup.uses_link) {
-    m.context = std::make_unique<bulk_context>();
-    auto link = bulk_link::start(*m.context, {.self = setup.self,
-                                              .traffic = traffic_class::kv,
-                                              .bind = setup.senders.empty() ? "tcp://127.0.0.1:*" : setup.bind,
-                                              .rules = default_rules(traffic_class::kv)});
+    if (!m.setup.bulk)
+      m.setup.bulk = std::make_shared<bulk_context>();
+    auto link = bulk_link::start(*m.setup.bulk, {.self = setup.self,
+                                                 .traffic = traffic_class::kv,
+                                                 .bind = setup.senders.empty() ? "tcp://127.0.0.1:*" : setup.bind,
+                                                 .rules = default_rules(traffic_class::kv)});
     if (!link)
       throw config_error("", "data.port", setup.bind, link.failure().message,
                          "give another port, or stop what listens there");
     m.link.emplace(std::move(*link));
-    std::vector<bulk_peer> peers;
-    for (const handoff_sender_place& s : setup.senders)
-      if (!m.by_ring(s.node))
-        peers.push_back({s.rank, 0, {}, {}});
-    m.link->set_peers(peers);
+    set_sender_keys({});
   }
   for (const handoff_sender_place& s : setup.senders)
     m.receivers.emplace_back([&m, s] { m.receive_loop(s); });
@@ -133,6 +129,19 @@ handoff_endpoint::~handoff_endpoint() {
   }
   for (std::thread& t : threads)
     t.join();
+}
+
+void handoff_endpoint::set_sender_keys(const std::map<std::uint32_t, std::string>& keys) {
+  impl& m = *impl_;
+  if (!m.link || m.setup.senders.empty())
+    return;
+  std::vector<bulk_peer> peers;
+  for (const handoff_sender_place& s : m.setup.senders)
+    if (!m.by_ring(s.node)) {
+      const auto key = keys.find(s.rank);
+      peers.push_back({s.rank, 0, {}, key == keys.end() ? std::string() : key->second});
+    }
+  m.link->set_peers(peers);
 }
 
 void handoff_endpoint::report_to(std::function<void(handoff_note)> report) {
@@ -247,7 +256,7 @@ std::shared_ptr<bulk_sender> handoff_endpoint::impl::connect(target& t) {
     std::vector<bulk_peer> peers;
     for (const auto& [rank, other] : targets)
       if (!by_ring(other->where.node))
-        peers.push_back({rank, other->where.incarnation, other->where.endpoint, {}});
+        peers.push_back({rank, other->where.incarnation, other->where.endpoint, other->where.key});
     link->set_peers(peers);
     t.channel = link->sender_to(t.where.peer);
   }

@@ -6,6 +6,7 @@
 #include "cluster/messages.hpp"
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct handoff_setup {
   bool shared_memory = true;                        // inside the node; else ZeroMQ here too
   bool uses_link = false;                           // some of the others are not to be reached through shared memory
   std::string bind = "tcp://127.0.0.1:*";           // of the link, where there is one
+  std::shared_ptr<bulk_context> bulk{};             // likewise; null: one of its own, without encryption
   std::size_t credit_bytes = std::size_t{64} << 20; // of one cache that wait to be sent
 };
 
@@ -50,6 +52,8 @@ public:
   // No more of it, on either side; nothing is noted behind this. Idempotent.
   void drop(std::uint64_t id);
 
+  // The public keys of senders, by rank, as far as they are known by now: nothing else is taken over an encrypted link.
+  void set_sender_keys(const std::map<std::uint32_t, std::string>& keys);
   // Where senders of other nodes reach it; empty: nowhere.
   std::string address() const;
   handoff_counters counters() const;

@@ -44,7 +44,7 @@ void tell_outcome(self_ptr self) {
 
 void take(self_ptr self, const lease_answer& a) {
   state_of(self).candidate->reply(
-      {a.granted, a.term, a.round, node_id(a.voter), a.remaining_ms, {a.mepoch, {}, a.configuration}}, steady_ms());
+      {a.granted, a.term, a.round, node_id(a.voter), a.remaining_ms, {a.mepoch, a.configuration}}, steady_ms());
   tell_outcome(self);
 }
 

@@ -121,16 +121,13 @@ std::pair<ack_code, std::string> refusal(const membership_state& st, const membe
 
 cluster_status status_of(self_ptr self) {
   const auto& st = state_of(self);
-  const auto now = self->clock().now();
-  const auto ms_since = [&](auto then) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
-  };
+  const auto uptime = std::chrono::duration_cast<std::chrono::milliseconds>(self->clock().now() - st.began);
   const bool led = st.term != 0;
   cluster_status s{led,
                    led ? st.setup.name : "",
                    st.term,
                    st.mepoch,
-                   ms_since(st.began),
+                   static_cast<std::uint64_t>(uptime.count()),
                    st.setup.configuration,
                    st.stop_at.has_value(),
                    {},
@@ -138,7 +135,7 @@ cluster_status status_of(self_ptr self) {
   if (led)
     s.groups = st.groups;
   for (const auto& [name, e] : st.members)
-    s.members.push_back({e.known, e.progress, ms_since(e.heard)});
+    s.members.push_back({e.known, e.progress, static_cast<std::uint64_t>(e.alive.silent_ms(steady_ms()))});
   return s;
 }
 
@@ -174,7 +171,7 @@ joined take_in(self_ptr self, const join& j) {
   membership_state::entry& e = st.members[j.who.name];
   e.known = {j.who, j.able ? member_state::active : member_state::warming};
   e.process = caf::actor_cast<member_actor>(self->current_sender());
-  e.heard = self->clock().now();
+  e.alive = liveness(steady_ms());
   watch(self, st.watched, e.process, [=, incarnation = j.who.incarnation](const caf::error&) {
     if (!leads(self))
       return;
@@ -190,7 +187,7 @@ void hear(self_ptr self, const hb& h) {
   auto* e = find(st, h.incarnation);
   if (!leads(self) || e == nullptr || gone(*e))
     return;
-  e->heard = self->clock().now();
+  e->alive.hear(h.steps, h.running + h.waiting > 0, h.able, steady_ms());
   e->progress = h;
   if (e->known.state == member_state::suspect || e->known.state == member_state::active ||
       e->known.state == member_state::warming)
@@ -199,15 +196,27 @@ void hear(self_ptr self, const hb& h) {
 
 void look_for_silent(self_ptr self) {
   auto& st = state_of(self);
-  const auto now = self->clock().now();
+  const std::int64_t now = steady_ms();
   leads(self);
   for (auto& [name, e] : st.members) {
     if (gone(e))
       continue;
-    if (now - e.heard >= st.setup.dead)
-      set_state(self, e, member_state::dead);
-    else if (now - e.heard >= st.setup.suspect)
+    switch (e.alive.judge(st.setup.limits, now)) {
+    case liveness::verdict::well:
+      break;
+    case liveness::verdict::suspect:
       set_state(self, e, member_state::suspect);
+      break;
+    case liveness::verdict::dead:
+      spdlog::error("event=held_for_dead member={} silent_ms={}", name, e.alive.silent_ms(now));
+      set_state(self, e, member_state::dead);
+      break;
+    case liveness::verdict::stuck:
+      spdlog::error("event=held_for_dead member={} without_a_step_ms={} steps={}", name, e.alive.still_ms(now),
+                    e.progress.steps);
+      set_state(self, e, member_state::dead);
+      break;
+    }
   }
   end_when_all_are_gone(self);
   tell_later(self, st.setup.tick, tick{});

@@ -2,6 +2,7 @@
 // while it leads; what it knows is soft: under the next leader every process says again who it is. Pooled.
 #pragma once
 #include "cluster/control_messages.hpp"
+#include "cluster/liveness.hpp"
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -15,7 +16,8 @@ struct membership_setup {
   std::uint64_t term = 0;           // nobody else can lead: this term is for good; 0: lease_held tells
   std::string build, configuration; // what every process must have; the latter as a digest
   std::string toml;                 // that configuration
-  std::chrono::milliseconds suspect{1000}, dead{3000}, tick{200};
+  liveness_limits limits;
+  std::chrono::milliseconds tick{200};
   std::chrono::milliseconds stop_limit{10000}; // of all processes, once they were told to end
   std::function<void()> on_shut_down;          // all have ended, or the limit is over
   struct expert_group {                        // ranks of the cluster that share experts
@@ -32,7 +34,7 @@ struct membership_state {
   struct entry {
     member_entry known;
     member_actor process; // hears views
-    clock::time_point heard{};
+    liveness alive{0};
     hb progress;
   };
   membership_setup setup;

@@ -37,9 +37,11 @@ void check_options(const engine_options& o, const model_config& c) {
   check_range("prefix_snapshots", o.prefix_snapshots, 0, 1 << 20, "0 takes what fits the memory budget");
   if (o.group_sync && o.engines == 1)
     throw config_error("", "group_sync", "true", "no effect with one engine", "leave it out, or give engines");
-  if (!o.prefix_cache && o.prefix_snapshots > 0)
-    throw config_error("", "prefix_snapshots", std::to_string(o.prefix_snapshots), "no effect without prefix_cache",
-                       "leave one of them out");
+  for (const auto& [key, value, unset] :
+       {std::tuple("prefix_snapshots", o.prefix_snapshots, engine_options{}.prefix_snapshots),
+        std::tuple("snapshot_interval", o.snapshot_interval, engine_options{}.snapshot_interval)})
+    if (!o.prefix_cache && value != unset)
+      throw config_error("", key, std::to_string(value), "no effect without prefix_cache", "leave one of them out");
 }
 
 roundings roundings_of(const std::string& name) {

@@ -22,6 +22,7 @@ void adopt(state& st, std::size_t i) {
   if (auto p = child_process::adopt(r->pid, r->ticks)) {
     spdlog::info("event=worker_adopted worker={} pid={} incarnation={}", r->name, r->pid, r->incarnation);
     st.workers[i].process.emplace(std::move(*p));
+    st.workers[i].incarnation = r->incarnation;
   }
 }
 
@@ -42,6 +43,22 @@ void start(self_ptr self, std::size_t i) {
   }
   spdlog::info("event=worker_started worker={} pid={} incarnation={}", what.name, p->pid(), incarnation);
   w.process.emplace(std::move(*p));
+  w.incarnation = incarnation;
+  w.condemned.reset();
+}
+
+// Frozen or stuck workers cannot end by themselves, and hold their places until they do.
+void condemn_dead(self_ptr self, const view& v) {
+  auto& st = state_of(self);
+  for (const member_entry& m : v.members) {
+    if (m.who.role != member_role::worker || m.state != member_state::dead)
+      continue;
+    for (std::size_t i = 0; i < st.workers.size(); ++i)
+      if (state::worker& w = st.workers[i]; w.incarnation == m.who.incarnation && w.process && !w.condemned) {
+        spdlog::warn("event=worker_held_for_dead worker={} incarnation={}", m.who.name, w.incarnation);
+        w.condemned = self->clock().now() + st.setup.grace;
+      }
+  }
 }
 
 // A worker has ended without being told to.
@@ -75,7 +92,7 @@ void look(self_ptr self) {
     state::worker& w = st.workers[i];
     if (w.process && w.process->running()) {
       any = true;
-      if (st.kill_at && now >= *st.kill_at)
+      if ((st.kill_at && now >= *st.kill_at) || (w.condemned && now >= *w.condemned))
         w.process->signal(SIGKILL);
     } else if (st.kill_at) {
       w.process.reset();
@@ -113,6 +130,7 @@ node_agent_actor::behavior_type node_agent(self_ptr self, const node_agent_setup
     adopt(st, i);
   tell(self, node_agent_actor(self), tick{});
   return {
+      [=](const view& v) { condemn_dead(self, v); },
       [=](const tick&) { look(self); },
       [=](const stop&) { stop_all(self); },
   };

@@ -1,5 +1,6 @@
-// Starts the workers of one host, starts those anew that end, and ends all of them when the cluster stops. Workers that
-// a former agent of this host has left running are taken over. Pooled; nothing here takes long.
+// Starts the workers of one host, starts those anew that end, ends those that the cluster holds for dead, and ends all
+// of them when the cluster stops. Workers that a former agent of this host has left running are taken over. Pooled;
+// nothing here takes long.
 #pragma once
 #include "cluster/child_process.hpp"
 #include "cluster/control_messages.hpp"
@@ -28,10 +29,11 @@ struct node_agent_setup {
   restart_policy restarts;
   bool workers_die_too = false;                // they do not outlive this process
   std::chrono::milliseconds stop_limit{10000}; // until workers that were told to end are killed
+  std::chrono::milliseconds grace{2000};       // until one that is held for dead, and should end by itself, is killed
   std::shared_ptr<std::atomic<bool>> done;     // set once all have ended after a stop
 };
 
-using node_agent_actor = caf::typed_actor<answers<tick>, answers<stop>>;
+using node_agent_actor = caf::typed_actor<answers<view>, answers<tick>, answers<stop>>;
 
 struct node_agent_state {
   node_agent_state() = default;
@@ -39,7 +41,9 @@ struct node_agent_state {
   using clock = std::chrono::steady_clock;
   struct worker {
     std::optional<child_process> process;
-    std::deque<clock::time_point> starts; // in the window
+    std::uint64_t incarnation = 0;              // of the process
+    std::optional<clock::time_point> condemned; // the process is killed then
+    std::deque<clock::time_point> starts;       // in the window
     clock::time_point not_before{};
     bool given_up = false;
   };

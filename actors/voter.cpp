@@ -21,7 +21,7 @@ bool write(voter_process_state& st) {
 }
 
 caf::result<lease_answer> vote(voter_process_state& st, const lease_ask& a) {
-  if (st.votes->note({a.mepoch, {}, a.configuration}))
+  if (st.votes->note({a.mepoch, a.configuration}))
     write(st);
   const auto answer = st.votes->ask({a.term, a.round, {node_id(a.node), a.incarnation}, a.lease_ms}, steady_ms());
   if (answer.write_first) {

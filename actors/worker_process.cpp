@@ -1,6 +1,9 @@
 #include "actors/worker_process.hpp"
 #include "actors/engine_snapshot_of.hpp"
 #include "cluster/build_id.hpp"
+#include "cluster/certificates.hpp"
+#include <map>
+#include <set>
 
 namespace troupe {
 
@@ -16,7 +19,26 @@ std::string settings_of(const process_setup& p) {
          std::to_string(p.limits.yoco_keep);
 }
 
-std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const process_setup& p) {
+bool hands_over_by_link(const worker_setup& s) {
+  return s.kind != engine_kind::normal && (!s.handoffs.shared_memory || s.handoffs.several_nodes);
+}
+
+// What carries bulk bytes to processes that share no memory with this one. Where other hosts may listen it is
+// encrypted; whose keys to trust is learned over the control plane.
+std::shared_ptr<bulk_context> bulk_of(const worker_setup& s) {
+  if (!hands_over_by_link(s) && (!s.experts || s.experts->tcp_address.empty()))
+    return nullptr;
+  if (!s.process.cluster.tls)
+    return std::make_shared<bulk_context>();
+  const auto keys = read_curve_keys(s.process.cluster.curve_file);
+  if (!keys)
+    throw config_error("", "security.curve_dir", s.process.cluster.curve_file, keys.failure().message,
+                       "make the keys of this node with troupe keygen");
+  return std::make_shared<bulk_context>(security_mode::mutual, *keys);
+}
+
+std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const process_setup& p,
+                                              const std::shared_ptr<bulk_context>& bulk) {
   if (s.kind == engine_kind::normal)
     return nullptr;
   handoff_setup h;
@@ -27,7 +49,8 @@ std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const proce
   if (s.kind == engine_kind::completion)
     h.senders = s.handoffs.senders;
   h.shared_memory = s.handoffs.shared_memory;
-  h.uses_link = !s.handoffs.shared_memory || s.handoffs.several_nodes;
+  h.uses_link = hands_over_by_link(s);
+  h.bulk = bulk;
   h.bind = "tcp://" + to_string(s.handoffs.at);
   if (s.handoffs.at.port == 0)
     h.bind.replace(h.bind.rfind(':') + 1, std::string::npos, "*");
@@ -35,14 +58,18 @@ std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const proce
   return std::make_shared<handoff_endpoint>(h);
 }
 
-model_process without_gateway(const worker_setup& s) {
-  model_process p = make_model_process(s.engine, s.experts ? &*s.experts : nullptr);
+model_process without_gateway(const worker_setup& s, const std::shared_ptr<bulk_context>& bulk) {
+  std::optional<expert_group_place> experts = s.experts;
+  if (experts)
+    experts->bulk = bulk;
+  model_process p = make_model_process(s.engine, experts ? &*experts : nullptr);
   p.setup->front.vocabulary.reset();
   p.setup->rank = s.rank;
   p.setup->kind = s.kind;
-  p.setup->handoffs = endpoint_of(s, *p.setup);
+  p.setup->handoffs = endpoint_of(s, *p.setup, bulk);
   if (p.setup->handoffs)
-    p.setup->handoffs_at = {s.process.node, p.setup->handoffs->address(), s.process.incarnation};
+    p.setup->handoffs_at = {s.process.node, p.setup->handoffs->address(), s.process.incarnation,
+                            bulk ? bulk->keys().public_key : std::string()};
   return p;
 }
 
@@ -58,7 +85,7 @@ public:
       if (e.who.role != member_role::worker || rank < 0 || rank >= place_.ranks || rank == place_.rank)
         continue;
       if (e.state != member_state::dead && e.state != member_state::left)
-        peers_[rank] = {rank, e.who.incarnation, e.who.links};
+        peers_[rank] = {rank, e.who.incarnation, e.who.links, e.who.key};
       else if (const auto at = peers_.find(rank); at != peers_.end() && at->second.incarnation == e.who.incarnation)
         peers_.erase(at);
     }
@@ -73,10 +100,25 @@ private:
   std::map<std::int32_t, group_peer> peers_; // by rank of the group
 };
 
+// The public keys of the workers that are there, likewise.
+class known_keys {
+public:
+  const std::map<std::uint32_t, std::string>& after(const view& v) {
+    for (const member_entry& e : v.members)
+      if (e.who.role == member_role::worker && !e.who.key.empty() && e.state != member_state::dead &&
+          e.state != member_state::left)
+        keys_[e.who.rank] = e.who.key;
+    return keys_;
+  }
+
+private:
+  std::map<std::uint32_t, std::string> keys_; // by rank; a rank that was lost comes back with its node's key
+};
+
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
-    : process_(without_gateway(s)), config_(s.process.cluster, pool_threads) {
+    : bulk_(bulk_of(s)), process_(without_gateway(s, bulk_)), config_(s.process.cluster, pool_threads) {
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
@@ -101,7 +143,26 @@ worker_process::worker_process(const worker_setup& s)
   m.on_stop = [this] { told_to_stop_ = true; };
   if (process_.setup->part)
     enter_group(s, parts, m);
+  if (bulk_)
+    tell_keys(m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
+}
+
+// Who may send bulk bytes, before anybody is connected to.
+void worker_process::tell_keys(member_setup& m) {
+  m.who.key = bulk_->keys().public_key;
+  m.on_view = [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys(),
+               next = m.on_view](const view& v) mutable {
+    const std::map<std::uint32_t, std::string>& known = keys.after(v);
+    std::set<std::string> all;
+    for (const auto& [rank, key] : known)
+      all.insert(key);
+    bulk->admit(all);
+    if (handoffs)
+      handoffs->set_sender_keys(known);
+    if (next)
+      next(v);
+  };
 }
 
 // Its engine takes steps while the ranks that hold the other experts are there.

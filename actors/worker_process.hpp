@@ -43,9 +43,11 @@ public:
   bool told_to_stop() const { return told_to_stop_; } // by the cluster
 
 private:
+  void tell_keys(member_setup& m);
   void enter_group(const worker_setup& setup, const started& parts, member_setup& m);
   void end(std::chrono::milliseconds limit);
 
+  std::shared_ptr<bulk_context> bulk_; // null: everything it talks to shares memory with it
   model_process process_;
   bounded_end ended_;
   cluster_system_config config_;

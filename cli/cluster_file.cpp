@@ -79,10 +79,6 @@ loaded_cluster load_cluster(const cluster_file& file) {
     spdlog::error("{}", r.faults[i].what());
   if (!r.faults.empty())
     throw r.faults.front();
-  if (r.configuration.security.mode == security_mode::mutual)
-    throw config_error(file.file, "security.mode", "mutual",
-                       "TLS links between processes are lost within seconds (CAF 0.17.6), so that this is not ready",
-                       "use mode = \"loopback\"");
   auto layout = layout_of(r.configuration);
   if (!layout)
     throw config_error(file.file, "", "", layout.failure().message, "see troupe check");

@@ -61,7 +61,7 @@ process_identity process_of(const cluster_process_options& o, const loaded_clust
 }
 
 lease_settings lease_of(const cluster_configuration& k) {
-  return {k.timeouts.lease_ms, k.timeouts.lease_renew_ms, k.timeouts.lease_margin_ms, k.timeouts.headless_ms};
+  return {k.timeouts.lease_ms, k.timeouts.lease_renew_ms, k.timeouts.lease_margin_ms};
 }
 
 // The votes of all node agents. One whose port is "any" is found by its record, so it has to run on this host.
@@ -167,8 +167,9 @@ int run_coordinator(const cluster_process_options& o) {
   s.cluster = identity_of(c.configuration, c.configuration.node[place.node].name);
   s.toml = to_toml(c.configuration);
   s.at = {address_of(c.configuration.control.bind), static_cast<std::uint16_t>(place.control_port)};
-  s.suspect = milliseconds(c.configuration.timeouts.suspect_ms);
-  s.dead = milliseconds(c.configuration.timeouts.dead_ms);
+  const timeouts_section& t = c.configuration.timeouts;
+  // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4).
+  s.limits = {t.suspect_ms, t.dead_ms, std::int64_t{3} * std::max(t.step_decode_ms, t.step_prefill_ms)};
   s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
   s.name = name_of_coordinator(place);
   s.groups = expert_groups_of(c);

@@ -71,11 +71,14 @@ void check_launchable(const cluster_configuration& c) {
                        "give the first of the ports");
   const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
   for (const worker_group_section& g : c.worker_group)
-    if (!one_host && (g.engine != engine_kind::normal || g.expert_parallel > 1))
+    if (!one_host && c.security.mode != security_mode::mutual &&
+        (g.engine != engine_kind::normal || g.expert_parallel > 1))
       throw config_error("", "worker_group." + g.name, g.expert_parallel > 1 ? "expert_parallel" : "engine",
-                         "caches and rows travel between hosts unencrypted, which is not allowed, and encryption of "
-                         "them is not built yet",
-                         "put all nodes on one host, or use engine = \"normal\" and expert_parallel = 1");
+                         "caches and rows would travel between hosts unencrypted",
+                         "use security.mode = \"mutual\" (troupe keygen makes the keys), or put all nodes on one host");
+  if (c.security.mode == security_mode::mutual && !c.data.encrypt)
+    throw config_error("", "data.encrypt", "false", "bulk bytes between hosts are always encrypted in this version",
+                       "leave it out");
 }
 
 // The processes that a cluster begins with: each host's agent starts the rest.

@@ -1,5 +1,4 @@
 #include "cluster/certificates.hpp"
-#include "cluster/curve.hpp"
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -188,6 +187,21 @@ result<std::vector<std::string>> make_cluster_keys(const std::string& folder, co
     if (const status s = keys.add(name); !s)
       return s.failure();
   return keys.written();
+}
+
+result<curve_keys> read_curve_keys(const std::string& file) {
+  constexpr std::size_t z85_key = 40;
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0)
+    return error{"no_keys", file + ": " + std::strerror(errno)};
+  if ((info.st_mode & 077) != 0)
+    return error{"no_keys", file + ": others than its owner may use the secret key; chmod 600"};
+  std::ifstream in(file);
+  curve_keys keys;
+  if (!(in >> keys.public_key >> keys.secret_key) || keys.public_key.size() != z85_key ||
+      keys.secret_key.size() != z85_key)
+    return error{"no_keys", file + ": holds no public and secret key of 40 characters each"};
+  return keys;
 }
 
 } // namespace troupe

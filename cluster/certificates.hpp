@@ -1,6 +1,7 @@
 // The keys of a cluster in mode "mutual" (cluster.md §3.12), as troupe keygen makes them: an authority of its own, one
 // certificate for each node and one for clients, and CURVE keys of their names.
 #pragma once
+#include "cluster/curve.hpp"
 #include "runtime/base/result.hpp"
 #include <string>
 #include <vector>
@@ -15,5 +16,8 @@ inline constexpr const char* client_key_name = "client";
 // are there already are an error ("keys_exist"). Keys are readable by their owner only. Gives the files written.
 // Further codes: write_failed, no_keys.
 result<std::vector<std::string>> make_cluster_keys(const std::string& folder, const std::vector<std::string>& names);
+
+// From a NAME.curve. Code: no_keys (not there, not such keys, or readable by others than their owner).
+result<curve_keys> read_curve_keys(const std::string& file);
 
 } // namespace troupe

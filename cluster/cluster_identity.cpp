@@ -22,9 +22,11 @@ cluster_identity identity_of(const cluster_configuration& c, const std::string& 
                       std::chrono::milliseconds(c.control.heartbeat_ms),
                       std::chrono::milliseconds(c.control.connection_timeout_ms),
                       {}};
-  if (c.security.mode == security_mode::mutual)
+  if (c.security.mode == security_mode::mutual) {
     id.tls = tls_files{with_node(c.security.ca, key_name), with_node(c.security.cert, key_name),
                        with_node(c.security.key, key_name)};
+    id.curve_file = with_node(c.security.curve_dir, key_name) + "/" + key_name + ".curve";
+  }
   return id;
 }
 

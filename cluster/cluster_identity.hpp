@@ -18,6 +18,7 @@ struct cluster_identity {
   std::vector<endpoint> coordinators; // in the order in which they are asked
   std::chrono::milliseconds heartbeat{500}, connection_timeout{2000};
   std::optional<tls_files> tls; // of this process; none: what is listened on is not to be reached from other machines
+  std::string curve_file{};     // with tls: the keys for bulk bytes
 };
 
 // key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.

@@ -163,13 +163,10 @@ template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
   ms("dead_ms", s.dead_ms, "without one: dead");
   ms("request_ms", s.request_ms, "a control request may take");
   v(numbered("request_tries", 1, 100, "of a control request"), s.request_tries);
-  ms("prepare_ms", s.prepare_ms, "a new view may take to be prepared");
-  ms("commit_ms", s.commit_ms, "a member waits for the decision about it");
   ms("lease_ms", s.lease_ms, "a leader's lease");
   ms("lease_renew_ms", s.lease_renew_ms, "between two renewals of it");
   ms("lease_margin_ms", s.lease_margin_ms, "before its end a leader stops acting");
   ms("takeover_ms", s.takeover_ms, "a new leader waits for reports");
-  ms("headless_ms", s.headless_ms, "workers go on without a leader");
   ms("step_decode_ms", s.step_decode_ms, "a decode step may take");
   ms("step_prefill_ms", s.step_prefill_ms, "a prefill step may take");
   ms("kv_lease_ms", s.kv_lease_ms, "a reservation of cache blocks holds");
@@ -177,8 +174,6 @@ template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
   ms("handoff_ms", s.handoff_ms, "a prompt's hand-over may take");
   ms("migration_copy_ms", s.migration_copy_ms, "a copy of an expert may take");
   v(numbered("migration_sources", 1, 100, "that are tried for it"), s.migration_sources);
-  v(numbered("quiesce_steps", 1, 1000, "step time-outs until a rank on an old placement is suspected"),
-    s.quiesce_steps);
   v({"drain", "none, or how long a drain waits before it moves requests, like 10min"}, s.drain);
   ms("stop_ms", s.stop_ms, "a process may take to stop, before it is killed");
 }

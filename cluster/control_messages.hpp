@@ -2,8 +2,8 @@
 // what a worker offers (cluster.md §3.3, §3.4). All of it travels over CAF; nothing here is large.
 #pragma once
 #include "cluster/expert_messages.hpp"
+#include "cluster/member_state.hpp"
 #include "cluster/messages.hpp"
-#include "cluster/view.hpp"
 #include "runtime/scheduler/limits.hpp"
 #include "runtime/scheduler/routing.hpp"
 
@@ -21,8 +21,9 @@ TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_pr
 struct handoff_place {
   std::string node, endpoint; // the latter for processes that do not share memory with it
   std::uint64_t incarnation = 0;
+  std::string key{}; // as member::key
 };
-TROUPE_FIELDS(handoff_place, node, endpoint, incarnation)
+TROUPE_FIELDS(handoff_place, node, endpoint, incarnation, key)
 
 struct engine_query {}; // -> engine_info
 TROUPE_FIELDS(engine_query)
@@ -51,8 +52,9 @@ struct member {
   std::uint32_t protocol = protocol_version;
   std::string build, configuration; // digests that must be equal in all processes
   std::vector<std::string> links{}; // of a worker: where ranks that share no memory with it reach its experts
+  std::string key{};                // of a worker: its public CURVE key; empty unless security is mutual
 };
-TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links)
+TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links, key)
 
 struct member_entry {
   member who;

@@ -11,8 +11,6 @@ namespace {
 bool raise(remembered_epochs& to, const remembered_epochs& from) {
   const remembered_epochs before = to;
   to.mepoch = std::max(to.mepoch, from.mepoch);
-  for (const auto& [group, pver] : from.pver)
-    to.pver[group] = std::max(to.pver[group], pver);
   if (!from.config_hash.empty())
     to.config_hash = from.config_hash;
   return !(to == before);
@@ -161,21 +159,6 @@ bool lease_candidate::leads(std::int64_t now) {
     return true;
   step_down(now + settings_.guard_ms + jitter(settings_.lease_ms));
   return false;
-}
-
-// ---- followers
-
-bool leader_watch::heard(std::uint64_t term, std::int64_t now) {
-  if (term < term_)
-    return false;
-  term_ = term;
-  heard_at_ = now;
-  return true;
-}
-
-leadership leader_watch::state(std::int64_t now) const {
-  const std::int64_t silent = now - heard_at_ - settings_.lease_ms;
-  return silent < 0 ? leadership::led : silent < settings_.headless_max_ms ? leadership::headless : leadership::holding;
 }
 
 } // namespace troupe

@@ -18,7 +18,6 @@ namespace troupe {
 struct lease_settings {
   std::int64_t lease_ms = 3000, renew_ms = 1000;
   std::int64_t guard_ms = 600; // a leader stops acting so long before its lease ends by its own clock
-  std::int64_t headless_max_ms = 60000;
 };
 
 // A process that may lead; the same one after a restart is another.
@@ -34,10 +33,9 @@ struct lease_request {
   std::int64_t lease_ms = 0; // 0 = gives back what this term was granted
 };
 
-// What an agent remembers of the cluster; a new leader begins behind the highest of these numbers.
+// What an agent remembers of the cluster; a new leader begins behind the highest epoch.
 struct remembered_epochs {
   std::uint64_t mepoch = 0;
-  std::map<std::uint32_t, std::uint64_t> pver; // by expert group
   std::string config_hash;
   bool operator==(const remembered_epochs&) const = default;
 };
@@ -129,28 +127,6 @@ private:
   std::set<node_id> refused_;        // in this round
   bool give_back_ = false;           // grants of a term that is over, so that others need not wait
   remembered_epochs known_;
-};
-
-// What a process that follows does without a leader.
-enum class leadership : std::uint8_t {
-  led,
-  headless, // goes on with what it has: no admission, no migration, no change of the view
-  holding   // for too long: no further step, state is kept
-};
-
-class leader_watch {
-public:
-  leader_watch(const lease_settings& settings, std::int64_t now) : settings_(settings), heard_at_(now) {}
-
-  // A message of that term came from a leader. False: it is stale, its sender leads no more.
-  bool heard(std::uint64_t term, std::int64_t now);
-  leadership state(std::int64_t now) const;
-  std::uint64_t term() const { return term_; }
-
-private:
-  lease_settings settings_;
-  std::uint64_t term_ = 0;
-  std::int64_t heard_at_;
 };
 
 } // namespace troupe

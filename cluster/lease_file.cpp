@@ -1,7 +1,6 @@
 #include "cluster/lease_file.hpp"
 #include "cluster/record_bytes.hpp"
 #include "runtime/base/pending_file.hpp"
-#include <cereal/types/map.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -14,8 +13,8 @@ template <class Archive> void serialize(Archive& a, candidate_id& v) {
   a(node.value, incarnation);
 }
 template <class Archive> void serialize(Archive& a, remembered_epochs& v) {
-  auto& [mepoch, pver, config_hash] = v;
-  a(mepoch, pver, config_hash);
+  auto& [mepoch, config_hash] = v;
+  a(mepoch, config_hash);
 }
 template <class Archive> void serialize(Archive& a, voter_state& v) {
   auto& [term, candidate, known] = v;
@@ -24,7 +23,7 @@ template <class Archive> void serialize(Archive& a, voter_state& v) {
 
 namespace {
 
-constexpr std::string_view magic = "TRPLEAS1";
+constexpr std::string_view magic = "TRPLEAS2";
 
 } // namespace
 

@@ -96,8 +96,9 @@ struct handoff_ticket {
   std::uint32_t peer = 0;        // rank of the other one
   std::string node, endpoint;    // of the one that goes on: its node, and where it takes bulk bytes from other nodes
   std::uint64_t incarnation = 0; // likewise
+  std::string key{};             // likewise: its public CURVE key; empty unless security is mutual
 };
-TROUPE_FIELDS(handoff_ticket, id, prompt, peer, node, endpoint, incarnation)
+TROUPE_FIELDS(handoff_ticket, id, prompt, peer, node, endpoint, incarnation, key)
 
 // One branch of a request to compute.
 struct job {

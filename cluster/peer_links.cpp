@@ -41,7 +41,8 @@ struct peer_links::peer {
 peer_links::peer_links(peer_links_setup setup) : setup_(std::move(setup)) {
   if (setup_.tcp_address.empty())
     return;
-  context_.emplace();
+  if (!setup_.bulk)
+    setup_.bulk = std::make_shared<bulk_context>();
   for (const traffic_class traffic : {traffic_class::a2a, traffic_class::weight}) {
     bulk_link_options o;
     o.self = {setup_.cluster + "." + setup_.group, static_cast<std::uint32_t>(setup_.rank), setup_.incarnation,
@@ -49,7 +50,7 @@ peer_links::peer_links(peer_links_setup setup) : setup_(std::move(setup)) {
     o.traffic = traffic;
     o.bind = "tcp://" + setup_.tcp_address + ":*";
     o.rules = default_rules(traffic);
-    auto link = bulk_link::start(*context_, o);
+    auto link = bulk_link::start(*setup_.bulk, o);
     if (!link)
       throw config_error("", "data.bind", setup_.tcp_address, link.failure().message,
                          "give an address of this host, or data.intra_host = \"shm\" with all ranks on one node");
@@ -79,10 +80,8 @@ void peer_links::follow(const std::vector<group_peer>& peers, bool last) {
   for (std::size_t k = 0; k < bulk_.size(); ++k) {
     std::vector<bulk_peer> there;
     for (const group_peer& p : peers)
-      there.push_back({static_cast<std::uint32_t>(p.rank),
-                       p.incarnation,
-                       k < p.endpoints.size() ? p.endpoints[k] : std::string(),
-                       {}});
+      there.push_back({static_cast<std::uint32_t>(p.rank), p.incarnation,
+                       k < p.endpoints.size() ? p.endpoints[k] : std::string(), p.key});
     bulk_[k].set_peers(there);
   }
   std::vector<std::unique_ptr<peer>> ended;

@@ -60,9 +60,10 @@ struct peer_links_setup {
   // Not empty: peers share no memory with this process, or shall not; they are reached over ZeroMQ, and reach it at
   // this address ("127.0.0.1"), at ports that endpoints() tells.
   std::string tcp_address;
-  std::int32_t rank = 0;         // of this process in the group
-  std::string group;             // told apart from others of the cluster by this, as a part of a segment's name
-  std::uint64_t incarnation = 0; // of this process
+  std::shared_ptr<bulk_context> bulk{}; // for that; null: one of its own, without encryption
+  std::int32_t rank = 0;                // of this process in the group
+  std::string group;                    // told apart from others of the cluster by this, as a part of a segment's name
+  std::uint64_t incarnation = 0;        // of this process
   std::size_t frame_bytes = std::size_t{256} << 10; // largest payload
   std::size_t frames_out = 2;                       // questions that wait for their answer, of one kind and link
   std::function<std::unique_ptr<question_server>(std::int32_t peer, question_kind)> serve;
@@ -74,6 +75,7 @@ struct group_peer {
   std::int32_t rank = 0;
   std::uint64_t incarnation = 0;
   std::vector<std::string> endpoints{}; // as peer_links::endpoints(); unused inside a host
+  std::string key{};                    // public CURVE key; empty without encryption
   friend bool operator==(const group_peer&, const group_peer&) = default;
 };
 
@@ -107,9 +109,8 @@ private:
   result<std::string> segment(const group_peer& from, const group_peer& to, question_kind kind, bool question) const;
 
   peer_links_setup setup_;
-  std::optional<bulk_context> context_; // with a tcp_address
-  std::vector<bulk_link> bulk_;         // [question_kinds]
-  mutable std::mutex guard_;            // of peers_ and of each one's current link
+  std::vector<bulk_link> bulk_; // [question_kinds]
+  mutable std::mutex guard_;    // of peers_ and of each one's current link
   std::vector<std::unique_ptr<peer>> peers_;
   bool closed_ = false;
   std::atomic<std::uint64_t> links_made_{0};

@@ -1,5 +1,48 @@
 #include "cluster/tls.hpp"
 #include <caf/openssl/all.hpp>
+#include <dlfcn.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+// CAF's sessions ask SSL_get_error what a call's result means, which looks at the errors that this thread has queued,
+// and never empty that queue. So one connection that ends badly (a peer that closes without a farewell, a wrong
+// certificate) has the next call on every other connection of the process fail, whatever it returns. The calls that CAF
+// makes go through these instead, which begin with an empty queue, as OpenSSL asks of its callers.
+namespace {
+
+template <class Function> Function* of_openssl(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+} // namespace
+
+extern "C" {
+
+int SSL_read(SSL* session, void* bytes, int size) {
+  static auto* const next = of_openssl<int(SSL*, void*, int)>("SSL_read");
+  ERR_clear_error();
+  return next(session, bytes, size);
+}
+
+int SSL_write(SSL* session, const void* bytes, int size) {
+  static auto* const next = of_openssl<int(SSL*, const void*, int)>("SSL_write");
+  ERR_clear_error();
+  return next(session, bytes, size);
+}
+
+int SSL_accept(SSL* session) {
+  static auto* const next = of_openssl<int(SSL*)>("SSL_accept");
+  ERR_clear_error();
+  return next(session);
+}
+
+int SSL_connect(SSL* session) {
+  static auto* const next = of_openssl<int(SSL*)>("SSL_connect");
+  ERR_clear_error();
+  return next(session);
+}
+
+} // extern "C"
 
 namespace troupe {
 

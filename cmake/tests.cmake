@@ -21,6 +21,8 @@ function(troupe_tests folder)
   string(REPLACE "/" "_" target "${folder}_test")
   add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LIBS})
+  # a third of the time that most test files take
+  target_precompile_headers(${target} PRIVATE <boost/test/unit_test.hpp> <algorithm> <functional> <map> <random> <string> <vector>)
   foreach(source ${sources})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
     file(STRINGS ${source} lines REGEX "^BOOST_(AUTO|FIXTURE)_TEST_SUITE\\(")

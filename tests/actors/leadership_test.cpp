@@ -24,7 +24,7 @@ struct voted_cluster {
     c.cluster = identity;
     c.name = "coordinator." + std::to_string(i);
     c.at = {"127.0.0.1", i < identity.coordinators.size() ? identity.coordinators[i].port : std::uint16_t{0}};
-    c.suspect = c.dead = 60000ms;
+    c.limits = {60000, 60000, 600000};
     c.votes = leadership_setup{{node_id(static_cast<std::uint32_t>(i)), ++incarnations},
                                {node_id(0), node_id(1), node_id(2)},
                                [this](node_id n) { return voters_at.at(n.value); },

@@ -55,6 +55,19 @@ BOOST_AUTO_TEST_CASE(one_authority_signs_for_all_names) {
   BOOST_TEST(!signed_by(keys + "/n0.pem", there / "other/ca.pem"));
 }
 
+BOOST_AUTO_TEST_CASE(curve_keys_are_read_as_they_were_made) {
+  const test_support::temporary_folder there;
+  BOOST_REQUIRE(make_cluster_keys(there / "keys", {"n0"}));
+  const std::string file = there / "keys/n0.curve";
+  const auto keys = read_curve_keys(file);
+  BOOST_REQUIRE(keys);
+  BOOST_TEST(test_support::read_text(file) == keys->public_key + "\n" + keys->secret_key + "\n");
+  BOOST_TEST(read_curve_keys(there / "keys/n1.curve").failure().code == "no_keys");
+  BOOST_TEST(read_curve_keys(there / "keys/n0.key").failure().code == "no_keys");
+  std::filesystem::permissions(file, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  BOOST_TEST(read_curve_keys(file).failure().message.find("chmod 600") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(keys_that_are_there_stay_as_they_are) {
   const test_support::temporary_folder there;
   const std::string keys = there / "keys";

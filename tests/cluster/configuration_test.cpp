@@ -58,12 +58,11 @@ BOOST_AUTO_TEST_CASE(what_is_left_out_has_its_default) {
   BOOST_TEST(c.gateway.kv_watermark == 0.9);
   BOOST_TEST(c.gateway.unacked_tokens == 64);
   const timeouts_section& t = c.timeouts;
-  const std::vector<int> ms{t.hb_ms,       t.suspect_ms,     t.dead_ms,           t.request_ms,
-                            t.prepare_ms,  t.commit_ms,      t.lease_ms,          t.lease_renew_ms,
-                            t.headless_ms, t.step_decode_ms, t.step_prefill_ms,   t.kv_lease_ms,
-                            t.kv_renew_ms, t.handoff_ms,     t.migration_copy_ms, t.stop_ms};
-  BOOST_TEST(ms == (std::vector<int>{200, 1000, 3000, 2000, 5000, 2000, 3000, 1000, 60000, 2000, 30000, 30000, 10000,
-                                     60000, 60000, 10000}),
+  const std::vector<int> ms{t.hb_ms,          t.suspect_ms,        t.dead_ms,         t.request_ms,  t.lease_ms,
+                            t.lease_renew_ms, t.step_decode_ms,    t.step_prefill_ms, t.kv_lease_ms, t.kv_renew_ms,
+                            t.handoff_ms,     t.migration_copy_ms, t.stop_ms};
+  BOOST_TEST(ms ==
+                 (std::vector<int>{200, 1000, 3000, 2000, 3000, 1000, 2000, 30000, 30000, 10000, 60000, 60000, 10000}),
              boost::test_tools::per_element());
   BOOST_TEST(t.request_tries == 3);
   BOOST_TEST(t.migration_sources == 3);

@@ -45,6 +45,7 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--group-sync"}), {"group_sync = true", "no effect with one engine"});
   refused(generate_with({"--snapshot-interval", "100"}), {"--snapshot-interval = 100", "multiple of 128"});
   refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
+  refused(generate_with({"--no-prefix-cache", "--snapshot-interval", "256"}), {"snapshot_interval = 256", "no effect"});
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
   refused(generate_with({"--decode-steps-between", "0"}), {"--decode-steps-between = 0"});
   refused(generate_with({"--device", "cuda:0"}), {"--device = cuda:0", "this build has no such device"});

@@ -36,8 +36,7 @@ struct small_cluster {
     using std::chrono::milliseconds; // nobody is to be held for dead because the machine is slow
     identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000), {}};
     coordinator_setup c;
-    c.suspect = milliseconds(30000);
-    c.dead = milliseconds(60000);
+    c.limits = {30000, 60000, 600000};
     c.cluster = identity;
     c.at = {"127.0.0.1", 0};
     for (std::uint32_t first = 0; ep > 1 && first < count; first += ep) {

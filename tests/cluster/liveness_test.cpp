@@ -1,0 +1,66 @@
+// Who is held for silent, dead or stuck, and who only rests, waits or is slow.
+#include "cluster/liveness.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+
+namespace {
+
+using verdict = liveness::verdict;
+constexpr liveness_limits limits{1000, 3000, 60000};
+
+bool is(const liveness& l, std::int64_t now, verdict v) {
+  return l.judge(limits, now) == v;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(process_liveness)
+
+BOOST_AUTO_TEST_CASE(silence_makes_suspect_then_dead_and_a_word_ends_it) {
+  liveness l(500);
+  BOOST_TEST(is(l, 1499, verdict::well));
+  BOOST_TEST(is(l, 1500, verdict::suspect));
+  l.hear(0, false, true, 1600);
+  BOOST_TEST(is(l, 1600, verdict::well));
+  BOOST_TEST(is(l, 4599, verdict::suspect));
+  BOOST_TEST(is(l, 4600, verdict::dead));
+  BOOST_TEST(l.silent_ms(4600) == 3000);
+}
+
+BOOST_AUTO_TEST_CASE(work_without_a_step_is_stuck) {
+  liveness l(0);
+  std::int64_t now = 0;
+  const auto speak = [&](std::uint64_t steps, bool works, bool able, std::int64_t until) {
+    for (; now < until; now += 200)
+      l.hear(steps, works, able, now);
+  };
+  speak(0, false, true, 200000); // rests
+  BOOST_TEST(is(l, now - 200, verdict::well));
+  speak(7, true, true, 259800); // works since 200000, and moved then
+  BOOST_TEST(is(l, 259999, verdict::well));
+  l.hear(7, true, true, 260000);
+  BOOST_TEST(is(l, 260000, verdict::stuck));
+  l.hear(8, true, true, 260100);
+  BOOST_TEST(is(l, 260100, verdict::well));
+  now = 260200;
+  speak(8, true, false, 400000); // waits for others of its group
+  BOOST_TEST(is(l, now - 200, verdict::well));
+  l.hear(8, true, true, now); // able again: it has its time from here on
+  now += 200;
+  speak(8, true, true, 459800);
+  BOOST_TEST(is(l, 459800, verdict::well));
+  BOOST_TEST(is(l, 463000, verdict::dead)); // silent is worse than stuck
+}
+
+BOOST_AUTO_TEST_CASE(a_process_started_anew_counts_from_zero) {
+  liveness l(0);
+  l.hear(900, true, true, 1000);
+  l.hear(3, true, true, 50000); // fewer steps than before: another count, not standing still
+  l.hear(3, true, true, 109999);
+  BOOST_TEST(is(l, 109999, verdict::well));
+  l.hear(3, true, true, 110000);
+  BOOST_TEST(is(l, 110000, verdict::stuck));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

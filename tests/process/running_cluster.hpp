@@ -1,0 +1,152 @@
+// A cluster of real processes that a test launches, and what its results are compared with.
+#pragma once
+#include "tests/process/troupe_process.hpp"
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
+
+namespace process_test {
+
+// A port that nothing listens on at the moment.
+inline int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof a;
+  BOOST_REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&a), size) == 0);
+  BOOST_REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0);
+  ::close(fd);
+  return ntohs(a.sin_port);
+}
+
+// Nothing of a cluster is left on this machine.
+inline void expect_nothing_left_of(const std::string& name, const std::string& state, const std::string& file) {
+  BOOST_TEST(std::filesystem::is_empty(state + "/run"));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream in(entry.path() / "cmdline");
+    std::string line((std::istreambuf_iterator<char>(in)), {});
+    BOOST_TEST((!contains(line, state) && !contains(line, file)), line);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    BOOST_TEST(!contains(entry.path().filename().string(), "troupe." + name + "."));
+}
+
+struct running_cluster {
+  temporary_folder folder;
+  std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
+
+  struct shape {
+    int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host; the workers run on n0
+    int prompts = 0;                      // workers before them that compute prompts for them
+    std::string coordinators = "\"n0\"", launcher = "local";
+    std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
+    std::string prompt_keys{};                          // of the group that computes prompts
+  };
+  explicit running_cluster(const shape& s) {
+    std::ofstream out(file);
+    out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"" << s.launcher
+        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n[security]\n"
+        << s.security << "\n[control]\nport = " << s.port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
+        << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
+    for (int i = 0; i < s.nodes; ++i)
+      out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
+    if (s.prompts > 0)
+      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = " << s.prompts
+          << "\ndevice = \"cpu\"\nthreads = 1\n"
+          << s.prompt_keys;
+    out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
+        << "\"\nnode = [\"n0\"]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+        << s.group_keys << s.other_keys << "[eplb]\nmin_extra = 4\n"
+        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
+  }
+  ~running_cluster() { run_troupe({"stop", file, "--now"}); }
+
+  finished_process launch(const process_options& options = {}) { return run_troupe({"launch", file}, options); }
+  // Null while nobody leads.
+  nlohmann::json status() {
+    const std::string out = run_troupe({"status", file, "--json"}).out;
+    return out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+  }
+  nlohmann::json record(const std::string& process) const {
+    std::ifstream in(state + "/run/" + process + ".json");
+    return nlohmann::json::parse(in);
+  }
+  template <class Condition> void wait_until(const Condition& condition) {
+    for (int i = 0; i < 1200; ++i) {
+      if (const auto s = status(); !s.is_null() && condition(s))
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    BOOST_FAIL("not within a minute: " << status().dump());
+  }
+  void kill(const std::string& process, int signal = SIGKILL) const {
+    ::kill(record(process)["pid"].get<pid_t>(), signal);
+  }
+  void expect_nothing_left() const { expect_nothing_left_of(name, state, file); }
+};
+
+// That all workers have taken.
+inline std::uint64_t steps_of(const nlohmann::json& status) {
+  std::uint64_t steps = 0;
+  for (const auto& m : status["members"])
+    steps += m["steps"].get<std::uint64_t>();
+  return steps;
+}
+
+// Requests of every kind: greedy and drawn, several outputs, prompts' log-probabilities, constraints, and prompts with a
+// long common beginning, of which prefix caches can hold blocks.
+inline std::string mixed_lines(int count) {
+  std::string lines, common;
+  for (int i = 0; i < 40; ++i)
+    common += "value_" + std::to_string(i) + " = read_value(" + std::to_string(7 * i) + ")\n";
+  for (int i = 0; i < count; ++i) {
+    nlohmann::json p{{"max_tokens", 40 + 11 * (i % 4)}, {"temperature", i % 2 == 0 ? 0.0 : 0.8}};
+    if (i % 3 == 0)
+      p["n"] = 2;
+    if (i % 4 == 1)
+      p["prompt_logprobs"] = true;
+    if (i % 5 == 2)
+      p["so_args"] = {{"schema_type", "regex"}, {"schema", "[a-z ]{5,60}"}};
+    if (i % 5 == 4)
+      p["so_args"] = {{"schema_type", "json"}, {"schema", R"({"type": "object", "properties": {"age": {"type": "integer"},
+        "city": {"enum": ["Oslo", "Lima"]}}, "required": ["age", "city"]})"}};
+    lines += nlohmann::json{{"id", "r" + std::to_string(i)},
+                            {"prompt", (i % 4 == 3 ? common : std::string()) + "def function_" +
+                                           std::to_string(i % 6) + "(argument):\n    return "},
+                            {"params", p}}
+                 .dump() +
+             "\n";
+  }
+  return lines;
+}
+
+// By (id, index), without what may differ between two runs of the same request.
+inline std::map<std::string, std::string> by_id(const std::string& text) {
+  std::map<std::string, std::string> results;
+  for (auto line : json_lines(text)) {
+    line.erase("usage");
+    line.erase("cached_tokens");
+    BOOST_TEST(results.emplace(line["id"].get<std::string>() + "/" + line["index"].dump(), line.dump()).second);
+  }
+  return results;
+}
+
+inline std::map<std::string, std::string> alone(const std::string& lines) {
+  const auto run = troupe_reading(lines, {"batch", "-", "-", "--seed", "5", "--max-model-len", "1024"});
+  BOOST_REQUIRE(run.exit_code == 0);
+  return by_id(run.out);
+}
+
+inline void check_equal(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
+  BOOST_TEST(got.size() == expected.size());
+  for (const auto& [id, line] : expected)
+    BOOST_CHECK_MESSAGE(got.contains(id) && got.at(id) == line, id << " differs");
+}
+
+} // namespace process_test
