@@ -182,6 +182,8 @@ sequence_event& scheduler_core::add_event(const sequence& s, events& out) {
   e.output.id = s.spec->id;
   e.outputs_before = std::ssize(s.output);
   e.steps = s.steps;
+  e.drafted = s.drafts_verified;
+  e.accepted = s.drafts_accepted;
   e.preemptions = s.preemptions;
   e.cached_tokens = s.cached;
   return e;
@@ -446,8 +448,11 @@ void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
   if (r.drafts > 0) {
     const auto known = s.confidences.for_split(); // of the block that the step before left
     const auto verified = std::min(r.drafts, f.drafts);
+    const auto accepted = static_cast<std::int32_t>(r.tokens.size()) - 1;
+    s.drafts_verified += verified;
+    s.drafts_accepted += accepted;
     outcome_.verified.push_back(verified);
-    outcome_.accepted.push_back(static_cast<std::int32_t>(r.tokens.size()) - 1);
+    outcome_.accepted.push_back(accepted);
     for (std::int32_t j = 0; j < verified; ++j)
       outcome_.confidences.push_back(j < std::ssize(known) ? known[static_cast<std::size_t>(j)] : 1);
   }

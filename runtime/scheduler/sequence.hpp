@@ -72,6 +72,7 @@ struct alignas(64) scheduled_sequence {
   std::uint64_t turn = 0;     // the last one that gave it rows
   std::int64_t last_step = 0; // that planned rows of it
   std::int64_t steps = 0;
+  std::int64_t drafts_verified = 0, drafts_accepted = 0; // so far
 
   // Masks behind its newest token that are kept, or are being made beside the steps; null: to be made in its step.
   std::shared_ptr<mask_window> window;
