@@ -8,7 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto idle = 20ms, busy = 100us; // how long a command is waited for, before other things are looked at
+// How long a command is waited for, before other things are looked at.
+constexpr std::chrono::nanoseconds idle = 20ms, busy = 100us;
 
 } // namespace
 
@@ -40,7 +41,7 @@ std::string context_follower::turn() {
       ++collected_;
       return {};
     }
-    const auto command = board_.next(out == 0 ? std::chrono::nanoseconds(idle) : busy);
+    const auto command = board_.next(out == 0 ? idle : busy);
     if (!command)
       return command.failure().code == "timed_out" ? "" : command.failure().message;
     const auto taken = take(*command);

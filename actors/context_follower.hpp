@@ -5,6 +5,7 @@
 #include "cluster/step_board.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>

@@ -164,7 +164,7 @@ std::vector<std::unique_ptr<context_group>> made_groups(carrier by, int ranks) {
     }
     auto board = rank == 0 ? meeting_board::create(name, {static_cast<std::size_t>(ranks), std::size_t{48} << 10, ""})
                            : meeting_board::attach(name, static_cast<std::size_t>(rank));
-    BOOST_REQUIRE_MESSAGE(board, board.failure().message);
+    BOOST_REQUIRE_MESSAGE(board, (board ? "" : board.failure().message));
     groups.push_back(std::make_unique<context_processes>(std::make_shared<meeting_board>(std::move(*board)), 600s,
                                                          [](const std::string&) {}));
   }

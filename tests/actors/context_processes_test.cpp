@@ -183,6 +183,13 @@ struct two_ranks {
     BOOST_TEST(first->able());
     BOOST_TEST(second->able());
   }
+  ~two_ranks() { // nobody writes here any more
+    second->stop();
+    if (first)
+      first->stop();
+  }
+  two_ranks(const two_ranks&) = delete;
+  two_ranks& operator=(const two_ranks&) = delete;
   void wait_until_lost() const {
     while (lost < 2)
       std::this_thread::sleep_for(1ms);
