@@ -111,9 +111,8 @@ std::optional<expert_group_place> experts_of(const cluster_configuration& k, con
 }
 
 // The other ranks of its engine; null: there are none.
-std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const cluster_layout& layout,
-                                       const rank_place& place, const process_identity& process) {
-  check_shared_contexts(k, layout);
+std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const rank_place& place,
+                                       const process_identity& process) {
   context_place p;
   p.ranks = k.worker_group[place.group].context_parallel;
   if (p.ranks <= 1)
@@ -253,6 +252,7 @@ int run_worker(const cluster_process_options& o) {
   const cluster_configuration& k = c.configuration;
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
+  check_shared_contexts(k, c.layout);
   worker_setup s;
   s.process = process_of(o, c, name_of_rank(k, place), place.node);
   s.rank = place.rank.value;
@@ -268,7 +268,7 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.times = {k.timeouts.kv_lease_ms, k.timeouts.kv_renew_ms, k.timeouts.handoff_ms};
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   s.experts = experts_of(k, c.layout, place, s.process);
-  s.ranks = ranks_of(k, c.layout, place, s.process);
+  s.ranks = ranks_of(k, place, s.process);
   reap_segments("troupe." + segment_part(k.cluster.name) + "." + segment_part(s.process.node) + ".");
   own_record::check_free(*c.state, s.process.name);
   if (s.ranks && !s.ranks->leads() && !joined_engine(*s.ranks, signals, o))

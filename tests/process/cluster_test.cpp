@@ -377,6 +377,9 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_said) {
   running_cluster shared({.group_keys = "context_parallel = 2\nexpert_parallel = 2\n"});
   said(run_troupe({"launch", shared.file}), 2, "cannot share experts with others yet; give context_parallel = 1");
   said(run_troupe({"worker", shared.file, "--rank", "0"}), 2, "cannot share experts with others yet");
+  running_cluster apart({.nodes = 2, .group_keys = "context_parallel = 2\n"});
+  said(run_troupe({"launch", apart.file, "--set", "worker_group.decode.node=[\"n0\", \"n1\"]"}), 2,
+       "rank 1 on n1 is not on the node of rank 0, n0; give the group nodes that take whole engines");
   const int port = free_port();
   const std::string set = "control.port=" + std::to_string(port);
   const int taken = ::socket(AF_INET, SOCK_STREAM, 0);
