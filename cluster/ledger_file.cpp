@@ -1,4 +1,5 @@
 #include "cluster/ledger_file.hpp"
+#include "cluster/params_bytes.hpp"
 #include "cluster/record_bytes.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <algorithm>
@@ -18,16 +19,6 @@ namespace troupe {
 template <class Archive> void serialize(Archive& a, req_t& v) {
   auto& [origin, number] = v;
   a(origin, number);
-}
-template <class Archive> void serialize(Archive& a, structured_output_args& v) {
-  auto& [type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot] = v;
-  a(type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot);
-}
-template <class Archive> void serialize(Archive& a, sampling_params& v) {
-  auto& [temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_ids, n, logprobs, top, prompt,
-         mode, seed, constraint, golden, bias] = v;
-  a(temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_ids, n, logprobs, top, prompt,
-    mode, seed, constraint, golden, bias);
 }
 template <class Archive> void serialize(Archive& a, ledger_request& v) {
   auto& [req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt] = v;
