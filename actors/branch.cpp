@@ -47,6 +47,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
   append_f32(t.logits, result_.logits);
   result_.usage.steps = t.steps;
   result_.usage.preemptions = t.preemptions;
+  result_.usage.drafted = t.drafted;
+  result_.usage.accepted = t.accepted;
   result_.cached_tokens = t.cached_tokens;
   result_.usage.attempts = t.attempt;
   if (o.fresh < t.ids.size())

@@ -44,6 +44,8 @@ tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   t.error_text = std::move(e.failure.message);
   t.steps = e.steps;
   t.preemptions = e.preemptions;
+  t.drafted = e.drafted;
+  t.accepted = e.accepted;
   t.cached_tokens = e.cached_tokens;
   return t;
 }

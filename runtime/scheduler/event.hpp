@@ -26,6 +26,7 @@ struct sequence_event {
   error failure; // set when end is error
   // Usage so far: steps that it took part in, times that it lost its cache, prompt tokens that it found in the cache.
   std::int64_t steps = 0;
+  std::int64_t drafted = 0, accepted = 0; // drafts that were verified, and taken
   std::int32_t preemptions = 0;
   std::int32_t cached_tokens = 0;
   handoff_news handoff = handoff_news::none;

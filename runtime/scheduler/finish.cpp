@@ -16,6 +16,19 @@ finish_state finish_after(const sequence_spec& spec, std::int32_t token, std::in
   return {};
 }
 
+end_rule::end_rule(const sequence_spec& spec, std::int32_t max_model_len)
+    : prompt_tokens_(spec.prompt_tokens),
+      golden_tokens_(static_cast<std::int32_t>(spec.params.golden_token_ids.size())), max_model_len_(max_model_len),
+      longest_output_(std::min(spec.params.max_tokens, max_model_len - spec.prompt_tokens)) {
+  std::size_t count = 0;
+  for (const auto* list : {&spec.eos_ids, &spec.params.stop_token_ids})
+    for (const std::int32_t id : *list)
+      if (count < ids_.size())
+        ids_[count++] = id;
+      else
+        many_ids_ = true;
+}
+
 std::int64_t longest_length(const sequence_spec& spec, std::int32_t max_model_len) {
   return std::min<std::int64_t>(std::int64_t{spec.prompt_tokens} + spec.params.max_tokens, max_model_len);
 }

@@ -93,6 +93,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.salt = std::move(request.salt);
   s.host_paced = request.host_paced || s.matcher;
   s.share = request.share;
+  s.ends = end_rule(*s.spec, limits_.max_model_len);
   s.reach = reach_of(*s.spec, limits_.max_model_len, s.share);
   s.output.assign(request.emitted.begin(), request.emitted.end());
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
@@ -170,12 +171,19 @@ void scheduler_core::release_branches(sequence& parent) {
   parent.branches.clear();
 }
 
-sequence_event scheduler_core::event_of(const sequence& s) const {
-  sequence_event e;
+sequence_event scheduler_core::event_of(const sequence& s) {
+  events one;
+  return std::move(add_event(s, one));
+}
+
+sequence_event& scheduler_core::add_event(const sequence& s, events& out) {
+  sequence_event& e = out.emplace_back();
   e.id = s.spec->id;
   e.output.id = s.spec->id;
   e.outputs_before = std::ssize(s.output);
   e.steps = s.steps;
+  e.drafted = s.drafts_verified;
+  e.accepted = s.drafts_accepted;
   e.preemptions = s.preemptions;
   e.cached_tokens = s.cached;
   return e;
@@ -185,6 +193,10 @@ sequence_event scheduler_core::event_of(const sequence& s) const {
 // steps run in order.
 void scheduler_core::end(sequence& s, sequence_event event, events& out) {
   out.push_back(std::move(event));
+  retire(s);
+}
+
+void scheduler_core::retire(sequence& s) {
   if (s.in == phase::waiting)
     waiting_.erase(&s);
   if (s.in == phase::reserving)
@@ -328,12 +340,15 @@ void scheduler_core::complete(step_result& result, events& out) {
   if (!result.failure.empty())
     fail_step(f, result.failure, out);
   else
-    for (std::size_t i = 0; i < f.rows.size(); ++i)
+    for (std::size_t i = 0; i < f.rows.size(); ++i) {
+      if (i + 2 < f.rows.size())
+        f.rows[i + 2].s->fetch_row_parts();
       if (f.rows[i].s->life == f.rows[i].life) {
         const auto departure = static_cast<std::size_t>(f.rows[i].departure); // of none: behind all
         apply(f.rows[i], result.sequences[i],
               departure < result.departed.size() ? std::move(result.departed[departure]) : nullptr, out);
       }
+    }
 }
 
 // Nothing of the step counts: its sequences end, and branches that copied from them start over.
@@ -376,7 +391,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   }
   if (limits_.nextn > 0)
     take_drafts(f, r);
-  sequence_event e = event_of(s);
+  sequence_event& e = add_event(s, out);
   e.output = std::move(r);
   std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {
@@ -405,14 +420,14 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
     e.image = std::move(departed);
   }
   if (e.end != finish_reason::none || e.handoff == handoff_news::whole) {
-    end(s, std::move(e), out);
+    retire(s);
     return;
   }
   if (s.constrained())
     keep_legal_drafts(s);
   publish(s);
-  if (f.sample || !e.output.prompt_logprobs.empty() || !e.output.logits.empty() || e.image)
-    out.push_back(std::move(e));
+  if (!f.sample && e.output.prompt_logprobs.empty() && e.output.logits.empty() && !e.image)
+    out.pop_back();
 }
 
 void scheduler_core::begin_outcome(const flight& f) {
@@ -433,8 +448,11 @@ void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
   if (r.drafts > 0) {
     const auto known = s.confidences.for_split(); // of the block that the step before left
     const auto verified = std::min(r.drafts, f.drafts);
+    const auto accepted = static_cast<std::int32_t>(r.tokens.size()) - 1;
+    s.drafts_verified += verified;
+    s.drafts_accepted += accepted;
     outcome_.verified.push_back(verified);
-    outcome_.accepted.push_back(static_cast<std::int32_t>(r.tokens.size()) - 1);
+    outcome_.accepted.push_back(accepted);
     for (std::int32_t j = 0; j < verified; ++j)
       outcome_.confidences.push_back(j < std::ssize(known) ? known[static_cast<std::size_t>(j)] : 1);
   }
@@ -477,7 +495,7 @@ void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
 finish_state scheduler_core::finish_of(const sequence& s) const {
   if (s.constrained() && s.matcher->finished() && !s.spec->params.ignore_eos)
     return {finish_reason::stop, s.output.back()};
-  return finish_after(*s.spec, s.output.back(), std::ssize(s.output), limits_.max_model_len);
+  return s.ends.after(*s.spec, s.output.back(), std::ssize(s.output));
 }
 
 // A draft outside the constraint cannot be drawn; neither it nor what lies behind it is worth a row.

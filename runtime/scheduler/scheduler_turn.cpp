@@ -2,6 +2,8 @@
 #include "runtime/base/check.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include <algorithm>
+#include <ranges>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -49,9 +51,10 @@ std::int32_t scheduler_core::places() const {
 // Whether the token at s.computed, which a step that is out draws, is known to be the last one.
 bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
   const std::int64_t outputs = s.computed - s.prompt_tokens() + 1;
-  const auto& golden = s.spec->params.golden_token_ids;
-  const std::int32_t token = outputs <= std::ssize(golden) ? golden[static_cast<std::size_t>(outputs - 1)] : -1;
-  return finish_after(*s.spec, token, outputs, limits_.max_model_len).reason != finish_reason::none;
+  if (outputs > s.ends.golden_tokens())
+    return s.ends.ends_at(outputs);
+  const std::int32_t token = s.spec->params.golden_token_ids[static_cast<std::size_t>(outputs - 1)];
+  return s.ends.after(*s.spec, token, outputs).reason != finish_reason::none;
 }
 
 bool scheduler_core::can_decode(const sequence& s) const {
@@ -530,7 +533,8 @@ scheduler_core::sequence* scheduler_core::victim_behind(const sequence& s) const
 bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   TROUPE_CHECK(turn_.open, "a plan without a turn");
   turn_.open = false;
-  out.sequences.clear(), out.tokens.clear(), out.blocks.clear(), out.history.clear();
+  planned_ = 0;
+  out.tokens.clear(), out.blocks.clear(), out.history.clear();
   out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
   out.masks.clear(), out.mask_rows.clear();
   out.arrivals.clear(), out.departures.clear(), out.image_blocks.clear();
@@ -549,9 +553,14 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   out.share_drafts = share_now_ = can_share();
   draft_now_ = turn_.kind == step_kind::decode ? limits_.nextn > 0 && draft_plan_.draft : drafts_behind_prompts();
   make_masks();
-  for (const demand& d : turn_.rows)
+  for (std::size_t i = 0; i < turn_.rows.size(); ++i) {
+    if (i + 2 < turn_.rows.size())
+      turn_.rows[i + 2].s->fetch_row_parts();
+    const demand& d = turn_.rows[i];
     if (const std::int32_t rows = rows_of(d); rows > 0)
       add_demand(d, rows, out, ev);
+  }
+  out.sequences.resize(planned_);
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
     steps_since_prefill_ = 0; // also if none came of it: decoding goes on
@@ -765,11 +774,19 @@ std::optional<std::int32_t> scheduler_core::put_masks(const demand& d, std::int3
   return static_cast<std::int32_t>(masked);
 }
 
+// A plan that is made again has mostly the sequences that it had before, in the same places.
+planned_sequence& scheduler_core::next_planned(step_plan& out) {
+  if (planned_ == out.sequences.size())
+    out.sequences.emplace_back();
+  return out.sequences[planned_++];
+}
+
 void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask,
                               step_plan& out) {
   const std::int32_t start = s.computed, end = start + rows - drafts, prompt = s.prompt_tokens();
-  planned_sequence& p = out.sequences.emplace_back();
-  p.spec = s.spec;
+  planned_sequence& p = next_planned(out);
+  if (p.spec != s.spec) // the counts of owners are shared by threads: not touched without need
+    p.spec = s.spec;
   p.slot = s.slot;
   p.start = start;
   p.slack = s.slack;
@@ -845,7 +862,7 @@ bool scheduler_core::drafts_behind_prompts() {
 // anyway. Sequences that give out logits have each row computed once.
 bool scheduler_core::proposes(const sequence& s, std::int32_t end) const {
   return draft_now_ && end + 1 < s.reach && s.spec->logit_rows.empty() &&
-         end - s.prompt_tokens() + 1 >= std::ssize(s.spec->params.golden_token_ids);
+         end - s.prompt_tokens() + 1 >= s.ends.golden_tokens();
 }
 
 void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const {
@@ -854,9 +871,9 @@ void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, st
     out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
   for (std::int32_t i = 0; i < p.drafts; ++i)
     out.tokens.push_back(s.host_paced ? s.drafts[static_cast<std::size_t>(i)] : draft_in_flight);
-  out.blocks.resize(out.blocks.size() + static_cast<std::size_t>(p.blocks));
-  std::transform(s.blocks.begin(), s.blocks.begin() + p.blocks, out.blocks.end() - p.blocks,
-                 [](block_id b) { return b.value; });
+  const auto table =
+      std::span(s.blocks).first(static_cast<std::size_t>(p.blocks)) | std::views::transform(&block_id::value);
+  out.blocks.insert(out.blocks.end(), table.begin(), table.end());
   for (std::int32_t h = p.start - limits_.history; h < p.start; ++h)
     out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
 }

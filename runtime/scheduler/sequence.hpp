@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/base/ids.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
+#include "runtime/scheduler/finish.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include "runtime/scheduler/step_masks.hpp"
 #include "runtime/speculation/confidences.hpp"
@@ -25,7 +26,7 @@ struct service_order {
 // that goes on computes itself: everything that is drawn, it draws.
 enum class sequence_share : std::uint8_t { whole, prompt, rest };
 
-struct scheduled_sequence {
+struct alignas(64) scheduled_sequence {
   enum class phase : std::uint8_t {
     free,      // of the store of records
     waiting,   // in the queue
@@ -37,75 +38,81 @@ struct scheduled_sequence {
     decode     // holds KV, all prompt rows were planned; or the last one is left behind an image
   };
 
-  // The request.
-  std::shared_ptr<const sequence_spec> spec;
-  std::shared_ptr<const std::vector<std::int32_t>> prompt;
-  std::shared_ptr<const std::string> salt;
-  service_order order;
-  bool host_paced = false;
-  sequence_share share = sequence_share::whole;
-  std::int32_t reach = 0;                    // positions whose rows are ever computed
-  std::int64_t expires = 0;                  // last step it may see; 0 = no deadline
-  scheduled_sequence* parent = nullptr;      // of a parked branch
-  std::vector<scheduled_sequence*> branches; // parked on this one
+  // ---- what a decode step looks at: together, because reading from memory is most of a step's cost
 
-  phase in = phase::free;
+  std::shared_ptr<const sequence_spec> spec;
   std::uint64_t life = 0; // raised when the sequence ends or loses its cache: rows of an older life count for nothing
   std::vector<std::int32_t> output;
-
+  phase in = phase::free;
+  sequence_share share = sequence_share::whole;
+  bool host_paced = false;
+  bool drafted = false; // the last of the steps that are out leaves a block of drafts
   // Positions: 0 <= committed <= computed <= length(). How many drafts the steps that are out accept is not known, so
   // each of the planned rows may lie up to `slack` positions higher.
-  std::int32_t computed = 0;   // whose rows have been planned, if no draft is accepted
-  std::int32_t slack = 0;      // drafts in the steps that are out
-  std::int32_t committed = 0;  // whose rows have come back
-  std::int32_t unresolved = 0; // steps that are out and draw
-  bool drafted = false;        // the last of them leaves a block of drafts
-  std::int32_t delivered = 0;  // positions whose rows' results went out, in any life
+  std::int32_t computed = 0; // whose rows have been planned, if no draft is accepted
+  std::int32_t slack = 0;    // drafts in the steps that are out
+  std::int32_t reach = 0;    // positions whose rows are ever computed
 
-  // The cache.
-  std::vector<block_id> blocks;
-  slot_id slot;
-  std::int32_t published = 0; // blocks
-  slot_id snapshot;           // waits for the row that ends at snapshot_at
+  end_rule ends;               // of the request
+  std::int32_t unresolved = 0; // steps that are out and draw
   std::int32_t snapshot_at = 0;
+  slot_id snapshot; // waits for the row that ends at snapshot_at
   // A multiple of 128 that decode rows have passed or may have passed: what lies before it is published once its
   // snapshot is there. 0 = none.
   std::int32_t hold_at = 0;
+
+  std::vector<block_id> blocks;
+  slot_id slot;
+  std::int32_t committed = 0;   // positions whose rows have come back
+  std::int32_t delivered = 0;   // whose rows' results went out, in any life
+  std::int32_t published = 0;   // blocks
+  std::int32_t wanted_rows = 0; // in `turn`
+  std::int32_t preemptions = 0;
+  std::int32_t cached = 0;
+  std::uint64_t turn = 0;     // the last one that gave it rows
+  std::int64_t last_step = 0; // that planned rows of it
+  std::int64_t steps = 0;
+  std::int64_t drafts_verified = 0, drafts_accepted = 0; // so far
+
+  // Masks behind its newest token that are kept, or are being made beside the steps; null: to be made in its step.
+  std::shared_ptr<mask_window> window;
+  std::vector<scheduled_sequence*> branches;   // parked on this one
+  std::shared_ptr<const image_bytes> image;    // that arrived, until the plan of its first row takes it
+  std::unique_ptr<constraint_matcher> matcher; // has taken all of output
+  confidence_history confidences;
+  std::vector<std::int32_t> drafts; // the newest block, for sequences that the host paces
+
+  // ---- the rest
+
+  std::shared_ptr<const std::vector<std::int32_t>> prompt;
+  std::shared_ptr<const std::string> salt;
+  service_order order;
+  std::int64_t expires = 0;             // last step it may see; 0 = no deadline
+  scheduled_sequence* parent = nullptr; // of a parked branch
   std::uint64_t depends_on =
       0; // step whose failure makes this life worthless: a fork's parent computed its prompt there
 
   // Its image, as share says.
   std::int32_t departing = 0, departed = 0; // blocks that were planned to leave, that left
   bool may_go_on = true;                    // false: too much of it waits to be sent
-  std::shared_ptr<const image_bytes> image; // that arrived, until the plan of its first row takes it
 
   // Waiting.
   std::int64_t waits_since = 0;   // step
   std::int64_t refused_since = 0; // step of the first refusal; 0 = none
   std::int64_t asked_at = 0;      // step of the last one
 
-  std::uint64_t turn = 0;       // the last one that gave it rows
-  std::int32_t wanted_rows = 0; // in that turn
-
-  // Usage.
-  std::int64_t last_step = 0; // that planned rows of it
-  std::int64_t steps = 0;
-  std::int32_t preemptions = 0;
-  std::int32_t cached = 0;
-
-  // Of drafts and constraints; last, so that steps without any do not touch them.
-  std::vector<std::int32_t> drafts;            // the newest block, for sequences that the host paces
-  std::unique_ptr<constraint_matcher> matcher; // has taken all of output
-  // Masks behind its newest token that are kept, or are being made beside the steps; null: to be made in its step.
-  std::shared_ptr<mask_window> window;
-  confidence_history confidences;
-
-  std::int32_t prompt_tokens() const { return spec->prompt_tokens; }
+  std::int32_t prompt_tokens() const { return ends.prompt_tokens(); }
   // Prompt and output that the host knows.
   std::int32_t length() const { return prompt_tokens() + static_cast<std::int32_t>(output.size()); }
   std::int32_t token(std::int32_t position) const {
     return position < prompt_tokens() ? (*prompt)[static_cast<std::size_t>(position)]
                                       : output[static_cast<std::size_t>(position - prompt_tokens())];
+  }
+  // Has what a row needs beside the record on its way while other sequences are looked at.
+  void fetch_row_parts() const {
+    __builtin_prefetch(output.data() + output.size());
+    __builtin_prefetch(blocks.data());
+    __builtin_prefetch(blocks.data() + blocks.size());
   }
   bool constrained() const { return host_paced && matcher != nullptr; } // looks at the matcher only if there may be one
   bool waits_for_masks() const { return window != nullptr && !window->ready; }

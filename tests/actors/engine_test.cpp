@@ -91,6 +91,8 @@ BOOST_AUTO_TEST_CASE(drafts_are_verified_counted_and_reported) {
   for (std::size_t i = 0; i < 13; ++i)
     BOOST_TEST(r.logprobs[i] == -static_cast<float>(r.token_ids[i]) / 8);
   BOOST_TEST(r.usage.steps == 2 + 2); // two chunks, the second with a token, then six tokens twice
+  BOOST_TEST(r.usage.drafted == 10);
+  BOOST_TEST(r.usage.accepted == 10);
   const auto counted = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.speculation;
   BOOST_TEST(counted.drafts == 2u);
   BOOST_TEST(counted.draft_tokens == 10u);

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr lease_settings short_lease{900, 200, 150, 60000};
+constexpr lease_settings short_lease{900, 200, 150};
 
 struct voted_cluster {
   cluster_identity identity{"test", "digest", {}, 500ms, 60000ms, {}};

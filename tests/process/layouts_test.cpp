@@ -18,11 +18,13 @@ struct layout {
            (pd ? " pd on" : " pd off");
   }
   running_cluster::shape shape() const {
+    const char* const drafts = "[engine]\nvarlen = false\n"; // verified whether it pays or not
     const std::string shares = "context_parallel = " + std::to_string(cp) + "\n",
-                      group = "expert_parallel = " + std::to_string(ep) + "\ndata_parallel = " + std::to_string(dp) + "\n";
+                      group =
+                          "expert_parallel = " + std::to_string(ep) + "\ndata_parallel = " + std::to_string(dp) + "\n";
     if (pd)
-      return {.workers = dp, .prompts = cp, .group_keys = group, .prompt_keys = shares};
-    return {.workers = dp * cp, .group_keys = group + shares};
+      return {.workers = dp, .prompts = cp, .group_keys = group, .other_keys = drafts, .prompt_keys = shares};
+    return {.workers = dp * cp, .group_keys = group + shares, .other_keys = drafts};
   }
 };
 
@@ -55,15 +57,16 @@ void check(const layout& l, bool whole, const std::string& lines, const std::map
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     BOOST_TEST(run.exit_code == 0, run.err);
     check_equal(by_id(run.out), expected);
-    const auto accepted = sum_of(run.out, [](const auto& line) { return line["usage"]["accepted"].template get<int>(); });
+    const auto accepted =
+        sum_of(run.out, [](const auto& line) { return line["usage"]["accepted"].template get<int>(); });
     const auto cached = sum_of(run.out, [](const auto& line) { return line["cached_tokens"].template get<int>(); });
     BOOST_TEST(accepted > 0);
     if (whole) // of a few requests all may begin before anything is cached
       BOOST_TEST(cached > 0);
     BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
     c.expect_nothing_left();
-    std::cout << l.text() << ": " << expected.size() << " outputs compared, " << accepted << " drafts accepted, " << cached
-              << " prompt tokens from caches, " << took.count() << " s" << std::endl;
+    std::cout << l.text() << ": " << expected.size() << " outputs compared, " << accepted << " drafts accepted, "
+              << cached << " prompt tokens from caches, " << took.count() << " s" << std::endl;
   }
 }
 
@@ -75,7 +78,8 @@ BOOST_AUTO_TEST_CASE(every_layout_gives_the_bytes_of_one_process) {
   const bool whole = std::getenv("TROUPE_WHOLE_LAYOUTS") != nullptr;
   const std::string lines = mixed_lines(whole ? 128 : 16);
   const auto expected = alone(lines);
-  for (const layout& l : whole ? all_layouts() : std::vector<layout>{{2, 2, 1, false}, {2, 2, 1, true}, {1, 4, 1, true}})
+  for (const layout& l :
+       whole ? all_layouts() : std::vector<layout>{{2, 2, 1, false}, {2, 2, 1, true}, {1, 4, 1, true}})
     check(l, whole, lines, expected);
 }
 

@@ -87,8 +87,8 @@ BOOST_AUTO_TEST_CASE(one_namespace_for_each_node) {
   std::ofstream out(file);
   out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"ssh\"\n[security]\n"
       << made.out.substr(made.out.find("mode = ")) << "[control]\nbind = \"{ip:eth0}\"\nport = 47000\n"
-      << "[data]\nbind = \"{ip:eth0}\"\nport = 48000\n[model]\npath = \"" << TROUPE_SOURCE_DIR
-      << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
+      << "[data]\nbind = \"{ip:eth0}\"\nport = 48000\n[gateway]\nbind = \"{ip:eth0}\"\n[model]\npath = \""
+      << TROUPE_SOURCE_DIR << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
   for (int n = 0; n < nodes; ++n)
     out << "[[node]]\nname = \"n" << n << "\"\nhost = \"" << net.address(n) << "\"\n";
   out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = 1\ndevice = \"cpu\"\n"
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(one_namespace_for_each_node) {
   with_ssh.environment["PATH"] = folder / "bin" + ":" + std::getenv("PATH");
   with_lines.input = lines;
   const auto up = net.on(0, {"launch", file}, with_ssh);
-  BOOST_TEST(up.exit_code == 0, up.err);
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
   const auto status = net.on(0, {"status", file, "--json"});
   BOOST_TEST(status.exit_code == 0, status.err);
   BOOST_TEST(contains(status.out, "\"node\":\"n1\""));

@@ -99,8 +99,8 @@ inline std::uint64_t steps_of(const nlohmann::json& status) {
   return steps;
 }
 
-// Requests of every kind: greedy and drawn, several outputs, prompts' log-probabilities, constraints, and prompts with a
-// long common beginning, of which prefix caches can hold blocks.
+// Requests of every kind: greedy and drawn, several outputs, prompts' log-probabilities, constraints, and prompts with
+// a long common beginning, of which prefix caches can hold blocks.
 inline std::string mixed_lines(int count) {
   std::string lines, common;
   for (int i = 0; i < 40; ++i)
@@ -114,11 +114,12 @@ inline std::string mixed_lines(int count) {
     if (i % 5 == 2)
       p["so_args"] = {{"schema_type", "regex"}, {"schema", "[a-z ]{5,60}"}};
     if (i % 5 == 4)
-      p["so_args"] = {{"schema_type", "json"}, {"schema", R"({"type": "object", "properties": {"age": {"type": "integer"},
+      p["so_args"] = {{"schema_type", "json"},
+                      {"schema", R"({"type": "object", "properties": {"age": {"type": "integer"},
         "city": {"enum": ["Oslo", "Lima"]}}, "required": ["age", "city"]})"}};
     lines += nlohmann::json{{"id", "r" + std::to_string(i)},
-                            {"prompt", (i % 4 == 3 ? common : std::string()) + "def function_" +
-                                           std::to_string(i % 6) + "(argument):\n    return "},
+                            {"prompt", (i % 4 == 3 ? common : std::string()) + "def function_" + std::to_string(i % 6) +
+                                           "(argument):\n    return "},
                             {"params", p}}
                  .dump() +
              "\n";
@@ -143,7 +144,8 @@ inline std::map<std::string, std::string> alone(const std::string& lines) {
   return by_id(run.out);
 }
 
-inline void check_equal(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
+inline void check_equal(const std::map<std::string, std::string>& got,
+                        const std::map<std::string, std::string>& expected) {
   BOOST_TEST(got.size() == expected.size());
   for (const auto& [id, line] : expected)
     BOOST_CHECK_MESSAGE(got.contains(id) && got.at(id) == line, id << " differs");
