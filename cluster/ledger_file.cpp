@@ -25,8 +25,8 @@ template <class Archive> void serialize(Archive& a, ledger_request& v) {
   a(req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt);
 }
 template <class Archive> void serialize(Archive& a, ledger_tokens& v) {
-  auto& [req, branch, attempt, first, ids, bounds, logprobs, top] = v;
-  a(req, branch, attempt, first, ids, bounds, logprobs, top);
+  auto& [req, branch, attempt, first, ids, bounds, logprobs, top, prompt_logprobs, logits] = v;
+  a(req, branch, attempt, first, ids, bounds, logprobs, top, prompt_logprobs, logits);
 }
 template <class Archive> void serialize(Archive& a, ledger_attempt& v) {
   auto& [req, branch, attempt] = v;
@@ -80,22 +80,30 @@ private:
     if (find(r))
       return; // admitted twice: the first one counts
     open_[key(r)] = all_.size();
-    ledger_tokens none{r.req, r.branch, r.attempt, static_cast<std::int64_t>(r.prompt.size()), {}, {}, {}, {}};
+    ledger_tokens none{r.req, r.branch, r.attempt, static_cast<std::int64_t>(r.prompt.size()), {}, {}, {}, {}, {}, {}};
     all_.push_back({std::move(r), std::move(none)});
   }
   void on(ledger_tokens& t) {
     ledger_entry* e = find(t);
     if (!e || t.first_position != e->output.first_position + static_cast<std::int64_t>(e->output.ids.size()))
       return; // a writer appends in order: nothing that a reader could have seen is lost
+    on(ledger_attempt{t.req, t.branch, t.attempt});
     e->output.ids.insert(e->output.ids.end(), t.ids.begin(), t.ids.end());
     e->output.bounds.insert(e->output.bounds.end(), t.bounds.begin(), t.bounds.end());
     e->output.logprobs += t.logprobs;
     e->output.top += t.top;
-    on(ledger_attempt{t.req, t.branch, t.attempt});
+    e->output.prompt_logprobs += t.prompt_logprobs;
+    e->output.logits += t.logits;
   }
   void on(const ledger_attempt& a) {
-    if (ledger_entry* e = find(a))
-      e->request.attempt = e->output.attempt = std::max(e->request.attempt, a.attempt);
+    ledger_entry* e = find(a);
+    if (!e || a.attempt <= e->request.attempt)
+      return;
+    e->request.attempt = e->output.attempt = a.attempt;
+    if (e->output.ids.empty()) { // rows of a prompt that gave no token yet come again
+      e->output.prompt_logprobs.clear();
+      e->output.logits.clear();
+    }
   }
   void on(const ledger_closed& c) {
     dropped_ = true;
@@ -139,7 +147,7 @@ std::vector<ledger_record> records_of(std::span<const ledger_entry> open) {
   std::vector<ledger_record> out;
   for (const ledger_entry& e : open) {
     out.emplace_back(e.request);
-    if (!e.output.ids.empty())
+    if (!e.output.ids.empty() || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
       out.emplace_back(e.output);
   }
   return out;
@@ -274,6 +282,15 @@ status ledger_file::sync() {
   durable_ = appended_;
   unsynced_since_.reset();
   return nothing{};
+}
+
+status ledger_file::compact() {
+  open_branches open;
+  std::uint64_t records = 0;
+  std::ifstream in(settings_.path, std::ios::binary);
+  if (read_records(in, end_, open, records) != end_)
+    return failed("it cannot be read again");
+  return rewrite(open.entries());
 }
 
 status ledger_file::rewrite(std::span<const ledger_entry> open) {
