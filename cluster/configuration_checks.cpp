@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <set>
+#include <sstream>
 #include <sys/stat.h>
 
 namespace troupe {
@@ -46,7 +47,6 @@ constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_
                                          std::string_view("gateway.count"),
                                          std::string_view("gateway.kv_watermark"),
                                          std::string_view("gateway.max_attempts"),
-                                         std::string_view("gateway.node"),
                                          std::string_view("gateway.port"),
                                          std::string_view("gateway.queue_requests"),
                                          std::string_view("gateway.queue_tokens"),
@@ -58,6 +58,20 @@ constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_
 bool is_without_effect(std::string_view key) {
   return std::ranges::find(keys_without_effect, key) != keys_without_effect.end() ||
          std::ranges::any_of(sections_without_effect, [&](std::string_view s) { return key.starts_with(s); });
+}
+
+// Values as they are written, by key: "eplb.policy". Not of nodes and groups.
+std::map<std::string, std::string> values_of(const cluster_configuration& c) {
+  std::map<std::string, std::string> values;
+  std::istringstream text(to_toml(c));
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with('['))
+      section = line.substr(1, line.find(']') - 1);
+    else if (const auto equals = line.find(" = "); equals != line.npos)
+      values[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return values;
 }
 
 class checker {
@@ -293,10 +307,12 @@ private:
       fault(key, file, "others than its owner may use the private key", "chmod 600 " + file);
   }
 
+  // Of the keys that were given another value than they have anyway.
   void note_without_effect() {
+    const auto given = values_of(c_), usual = values_of({});
     std::string keys;
-    for (const auto& [key, origin] : r_.origins)
-      if (is_without_effect(key))
+    for (const auto& [key, value] : given)
+      if (const auto at = usual.find(key); is_without_effect(key) && (at == usual.end() || at->second != value))
         keys += (keys.empty() ? "" : ", ") + key;
     if (!keys.empty())
       note("nothing acts on these keys in this version: " + keys);
