@@ -253,8 +253,12 @@ BOOST_AUTO_TEST_CASE(c06_abort_in_every_state_gives_everything_back) {
         const bool lived = w.results[victim].ends == 0;
         BOOST_TEST(w.abort(victim) == lived);
         BOOST_TEST(!w.abort(victim));
+        const std::uint64_t planned = w.core.steps();
         if (open)
           w.end_turn();
+        while (w.holds(victim))
+          w.begin_turn() ? void(w.end_turn()) : w.finish_step();
+        BOOST_TEST(w.core.steps() - planned <= 2u); // I10
         BOOST_TEST(w.healthy(), w.trouble);
         w.run();
         BOOST_TEST(w.healthy(), w.trouble);
