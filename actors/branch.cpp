@@ -45,12 +45,11 @@ branch::update branch::take(const tokens& t, double now_ms) {
   }
   append_f32(t.prompt_logprobs, result_.prompt_logprobs);
   append_f32(t.logits, result_.logits);
-  result_.usage.steps = t.steps;
-  result_.usage.preemptions = t.preemptions;
-  result_.usage.drafted = t.drafted;
-  result_.usage.accepted = t.accepted;
+  result_.usage.steps = earlier_.steps + t.steps;
+  result_.usage.preemptions = earlier_.preemptions + t.preemptions;
+  result_.usage.drafted = earlier_.drafted + t.drafted;
+  result_.usage.accepted = earlier_.accepted + t.accepted;
   result_.cached_tokens = t.cached_tokens;
-  result_.usage.attempts = t.attempt;
   if (o.fresh < t.ids.size())
     note_arrival(now_ms);
   std::vector<float> logprobs;
@@ -135,6 +134,7 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
 bool branch::begin_next_attempt() {
   if (!ledger_.next_attempt())
     return false;
+  earlier_ = result_.usage;
   forget_prompt_rows();
   return true;
 }
@@ -158,6 +158,7 @@ void branch::close(finish_reason why, double now_ms, update& u) {
   ended_ = true;
   u.ended = true;
   result_.finish_reason = text_of(why);
+  result_.usage.attempts = ledger_.attempt(); // also of one that brought no token
   result_.usage.total_ms = now_ms;
   result_.text += u.text;
 }

@@ -23,6 +23,31 @@ void check_range(const char* key, std::int64_t value, std::int64_t low, std::int
                        "not between " + std::to_string(low) + " and " + std::to_string(high), remedy);
 }
 
+// A number that somebody has set must change something (C21).
+void check_effects(const engine_options& o) {
+  const engine_options unset;
+  const auto refuse_set = [](const char* key, int value, int left_out, const char* why, const char* remedy) {
+    if (value != left_out)
+      throw config_error("", key, std::to_string(value), why, remedy);
+  };
+  if (!o.prefix_cache) {
+    const char *why = "no effect without prefix_cache", *remedy = "leave one of them out";
+    refuse_set("prefix_snapshots", o.prefix_snapshots, unset.prefix_snapshots, why, remedy);
+    refuse_set("snapshot_interval", o.snapshot_interval, unset.snapshot_interval, why, remedy);
+  }
+  if (o.prefill_fill_tokens == 0)
+    refuse_set("ttft_bound_steps", o.ttft_bound_steps, unset.ttft_bound_steps,
+               "no effect while prefill_fill_tokens is 0: prompts wait for no others",
+               "give prefill_fill_tokens too, or leave it out");
+  if (!o.chunked_prefill)
+    refuse_set("lookahead_tokens", o.lookahead_tokens, unset.lookahead_tokens,
+               "no effect without chunked_prefill: prompts go in one piece", "leave one of them out");
+  if (o.device == "reference")
+    refuse_set("threads", o.threads, unset.threads,
+               "no effect with the device reference, which computes with one thread",
+               "leave it out, or use the device cpu");
+}
+
 void check_options(const engine_options& o, const model_config& c) {
   check_range("threads", o.threads, 0, 1024, "0 takes one thread per available core");
   check_range("engines", o.engines, 1, 64, "");
@@ -37,11 +62,7 @@ void check_options(const engine_options& o, const model_config& c) {
   check_range("prefix_snapshots", o.prefix_snapshots, 0, 1 << 20, "0 takes what fits the memory budget");
   if (o.group_sync && o.engines == 1)
     throw config_error("", "group_sync", "true", "no effect with one engine", "leave it out, or give engines");
-  for (const auto& [key, value, unset] :
-       {std::tuple("prefix_snapshots", o.prefix_snapshots, engine_options{}.prefix_snapshots),
-        std::tuple("snapshot_interval", o.snapshot_interval, engine_options{}.snapshot_interval)})
-    if (!o.prefix_cache && value != unset)
-      throw config_error("", key, std::to_string(value), "no effect without prefix_cache", "leave one of them out");
+  check_effects(o);
 }
 
 roundings roundings_of(const std::string& name) {
@@ -149,6 +170,7 @@ scheduler_limits limits_of(const engine_options& o, const speculation_options& s
   l.prefill_fill_tokens = o.prefill_fill_tokens;
   l.ttft_bound_steps = o.ttft_bound_steps;
   l.ageing_steps = o.ageing_steps;
+  l.lookahead_tokens = o.lookahead_tokens;
   l.yoco = r.yoco;
   l.yoco_keep = r.yoco_keep;
   if (const status s = check(l); !s)
@@ -385,7 +407,7 @@ model_process make_model_process(const engine_options& asked, const expert_group
                        "a worker that computes prompts with others is one rank of one engine and holds all experts",
                        "use expert_parallel = 1, and leave ep and engines out");
   const speculation_options speculation =
-      checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0);
+      checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0, group != nullptr);
   p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));
   const auto token_map = compressed_vocabulary(*p.vocabulary, options.model, c.engram_compressed_vocab_size);
 

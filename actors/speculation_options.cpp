@@ -30,6 +30,28 @@ int checked_nextn(const engine_options& o, int block) {
                      "leave the option out, or give nextn");
 }
 
+// The file keeps what decode steps take, measured before the engine serves anybody, for plans of verification lengths.
+void check_curve(const engine_options& o, const speculation_options& s, bool expert_group) {
+  const auto refuse = [&](const std::string& why, const char* remedy) {
+    throw config_error("", "spec_curve", o.spec_curve, why, remedy);
+  };
+  if (o.spec_curve.empty())
+    return;
+  if (s.nextn == 0)
+    refuse_without_drafts("spec_curve", o.spec_curve);
+  if (!s.varlen)
+    refuse("this has no effect without varlen, which verifies every draft whatever it costs", "leave one of them out");
+  if (o.ep > 1 || o.cp > 1 || expert_group)
+    refuse(std::string("this has no effect with ") +
+               (o.cp > 1   ? "cp = " + std::to_string(o.cp)
+                : o.ep > 1 ? "ep = " + std::to_string(o.ep)
+                           : "expert_parallel") +
+               ": steps of several ranks are not timed at the start, their curve comes from the first steps",
+           "leave it out");
+  if (const status usable = check_curve_file(o.spec_curve); !usable)
+    refuse(usable.failure().message, "name a file that is not there yet, or one that an engine has written");
+}
+
 } // namespace
 
 std::vector<double> confidence_temperatures(const std::string& text, int nextn) {
@@ -57,7 +79,7 @@ std::vector<double> confidence_temperatures(const std::string& text, int nextn) 
   return values;
 }
 
-speculation_options checked_speculation(const engine_options& o, int block) {
+speculation_options checked_speculation(const engine_options& o, int block, bool expert_group) {
   speculation_options s;
   s.nextn = checked_nextn(o, block);
   s.varlen = o.varlen.value_or(true);
@@ -68,12 +90,7 @@ speculation_options checked_speculation(const engine_options& o, int block) {
     refuse_without_drafts("verify", o.verify);
   if (s.nextn == 0 && o.varlen.value_or(false))
     refuse_without_drafts("varlen", "true");
-  if (s.nextn == 0 && !o.spec_curve.empty())
-    refuse_without_drafts("spec_curve", o.spec_curve);
-  if (!o.spec_curve.empty())
-    if (const status usable = check_curve_file(o.spec_curve); !usable)
-      throw config_error("", "spec_curve", o.spec_curve, usable.failure().message,
-                         "name a file that is not there yet, or one that an engine has written");
+  check_curve(o, s, expert_group);
   if (s.nextn == 0 && !o.confidence_temperature.empty())
     refuse_without_drafts("confidence_temperature", o.confidence_temperature);
   s.temperatures = confidence_temperatures(o.confidence_temperature.empty() ? "1" : o.confidence_temperature, s.nextn);

@@ -14,9 +14,10 @@ struct speculation_options {
   std::string note;                 // for people: what the checkpoint does not allow; empty = nothing
 };
 
-// `block`: drafts that the checkpoint was trained for, 0 without a drafter. Throws config_error for values outside what
-// the checkpoint allows and for options that would have no effect.
-speculation_options checked_speculation(const engine_options& options, int block);
+// `block`: drafts that the checkpoint was trained for, 0 without a drafter. expert_group: the engine shares experts
+// with other processes. Throws config_error for values outside what the checkpoint allows and for options that would
+// have no effect.
+speculation_options checked_speculation(const engine_options& options, int block, bool expert_group = false);
 
 // One number for all positions of a block, or one for each, separated by commas. Throws config_error.
 std::vector<double> confidence_temperatures(const std::string& text, int nextn);

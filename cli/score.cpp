@@ -128,9 +128,24 @@ private:
   std::int64_t done_ = 0, failed_count_ = 0;
 };
 
+// A flag must change something. (The environment and the file of --config speak to all verbs.)
+void check_effects(const score_options& options) {
+  for (const char* name : {"yoco", "yoco-keep"}) {
+    const auto given = options.engine.given.find(name);
+    const bool compared = options.yoco_check && given != options.engine.given.end() && given->first == "yoco-keep";
+    if (given != options.engine.given.end() && !compared)
+      throw config_error("command line", "--" + given->first, given->second,
+                         options.yoco_check ? "this has no effect here: --yoco-check runs every mode"
+                                            : "this has no effect here: score computes every row of its prompts",
+                         options.yoco_check ? "leave it out"
+                                            : "leave it out, or give --yoco-check to compare the modes");
+  }
+}
+
 } // namespace
 
 int run_score(const score_options& options) {
+  check_effects(options);
   const engine_options engine_settings = resolve_engine_options(options.engine, process_environment());
   file_handle input = open_input(options.input);
   if (!options.logits_file.empty())

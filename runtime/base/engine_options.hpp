@@ -32,6 +32,7 @@ struct engine_options {
   int snapshot_interval = 4096; // prompt tokens between kept states, a multiple of 128; 0 = only at prompts' ends
   // Which step comes next, in steps and prompt rows; see scheduler_limits.
   int decode_steps_between = 1, prefill_fill_tokens = 0, ttft_bound_steps = 16, ageing_steps = 256;
+  int lookahead_tokens = 0;           // least rows of a prompt's chunk
   std::optional<int> nextn;           // drafts of one round, 0 = no speculation; absent: the drafter's whole block
   std::optional<bool> varlen;         // verification lengths by confidence; absent: yes
   std::string verify = "coupled";     // coupled | rejection: how drafts are accepted

@@ -7,8 +7,9 @@ using namespace troupe;
 
 namespace {
 
-void refused(const engine_options& o, int block, const std::string& key, const std::string& why) {
-  BOOST_CHECK_EXCEPTION(checked_speculation(o, block), config_error, [&](const config_error& e) {
+void refused(const engine_options& o, int block, const std::string& key, const std::string& why,
+             bool expert_group = false) {
+  BOOST_CHECK_EXCEPTION(checked_speculation(o, block, expert_group), config_error, [&](const config_error& e) {
     BOOST_TEST(e.key == key);
     BOOST_TEST(std::string(e.what()).find(why) != std::string::npos, e.what());
     return true;
@@ -44,7 +45,15 @@ BOOST_AUTO_TEST_CASE(options_without_effect_are_refused) {
   BOOST_TEST(!checked_speculation(o, 5).varlen);
   o.spec_curve = "curve.json";
   refused(o, 5, "spec_curve", "no effect");
-  o.spec_curve.clear();
+  o.nextn = 5;
+  refused(o, 5, "spec_curve", "no effect without varlen");
+  o.varlen.reset();
+  refused(o, 5, "spec_curve", "no effect with expert_parallel", true);
+  o.ep = 4;
+  refused(o, 5, "spec_curve", "no effect with ep = 4");
+  o.ep = 1, o.cp = 2;
+  refused(o, 5, "spec_curve", "no effect with cp = 2");
+  o = with_nextn(0);
   o.confidence_temperature = "1.5";
   refused(o, 5, "confidence_temperature", "no effect");
   o.confidence_temperature.clear();

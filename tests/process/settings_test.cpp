@@ -25,6 +25,8 @@ void refused(const finished_process& run, const std::vector<std::string>& named)
 
 BOOST_AUTO_TEST_SUITE(engine_settings)
 
+// The other parts of C21: what start-up takes is enough for the largest step (runtime/model/startup_test), and prompts
+// are handed over with speculation on (actors/prompt_handoff_test).
 BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and_remedy) {
   refused(generate_with({"--yoco", "full"}), {"--yoco = full", "use off, mask, compact or exact"});
   refused(generate_with({"--yoco", "compact", "--yoco-keep", "139"}),
@@ -40,6 +42,14 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--nextn", "0", "--varlen"}), {"varlen = true", "no effect"});
   refused(generate_with({"--nextn", "0", "--spec-curve", "curve.json"}), {"spec_curve = curve.json", "no effect"});
   refused(generate_with({"--spec-curve", ""}), {"--spec-curve", "no file is named"});
+  const std::vector<std::pair<std::vector<std::string>, std::string>> without_curve{
+      {{"--no-varlen"}, "no effect without varlen"},
+      {{"--ep", "2"}, "no effect with ep = 2"},
+      {{"--cp", "2"}, "no effect with cp = 2"}};
+  for (auto [flags, why] : without_curve) {
+    flags.insert(flags.end(), {"--spec-curve", "curve.json"});
+    refused(generate_with(flags), {"spec_curve = curve.json", why, "leave"});
+  }
   refused(generate_with({"--nextn", "0", "--confidence-temperature", "1.5"}),
           {"confidence_temperature = 1.5", "no effect"});
   refused(generate_with({"--group-sync"}), {"group_sync = true", "no effect with one engine"});
@@ -47,8 +57,15 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--no-prefix-cache", "--prefix-snapshots", "4"}), {"prefix_snapshots = 4", "no effect"});
   refused(generate_with({"--no-prefix-cache", "--snapshot-interval", "256"}), {"snapshot_interval = 256", "no effect"});
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
+  refused(generate_with({"--ttft-bound-steps", "8"}),
+          {"ttft_bound_steps = 8", "no effect while prefill_fill_tokens is 0", "give prefill_fill_tokens"});
+  refused(generate_with({"--lookahead-tokens", "600"}), {"lookahead_tokens = 600", "512"});
+  refused(generate_with({"--lookahead-tokens", "16", "--no-chunked-prefill"}),
+          {"lookahead_tokens = 16", "no effect without chunked_prefill", "leave one of them out"});
   refused(generate_with({"--decode-steps-between", "0"}), {"--decode-steps-between = 0"});
   refused(generate_with({"--device", "cuda:0"}), {"--device = cuda:0", "this build has no such device"});
+  refused(generate_with({"--device", "reference", "--threads", "2"}),
+          {"threads = 2", "no effect with the device reference", "leave it out"});
   refused(generate_with({"--device", "toaster"}), {"--device = toaster"});
   // Without a plug-in, a driver or that many GPUs: one clear line, whatever this machine lacks.
   refused(generate_with({"--device", "cuda-reference:63"}), {"cuda"});
@@ -63,6 +80,15 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--seed", "-1"}), {"--seed = -1"});
   refused(generate_with({"--model", ""}), {"--model: no folder is named", "leave the option out"});
   refused(generate_with({}, {{"TROUPE_MODEL", ""}}), {"environment: TROUPE_MODEL: no folder is named"});
+  const auto score_with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"score", "-", "-"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return troupe_reading("", arguments);
+  };
+  refused(score_with({"--yoco", "off"}),
+          {"--yoco = off", "no effect", "every row", "leave it out, or give --yoco-check"});
+  refused(score_with({"--yoco-keep", "200"}), {"--yoco-keep = 200", "no effect", "every row"});
+  refused(score_with({"--yoco", "mask", "--yoco-check"}), {"--yoco = mask", "runs every mode", "leave it out"});
   refused(generate_with({"--stop", "a\xff"}), {"stop = \"a\uFFFD\"", "valid UTF-8"});
 }
 
@@ -74,7 +100,8 @@ BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
   BOOST_TEST(contains(run.err, "reference"));
   BOOST_TEST(contains(run.err, "0 of them for the prefix cache"));
   const auto positive = generate_with({"--async", "--prefix-cache", "--prefix-snapshots", "5", "--snapshot-interval",
-                                       "256", "--ttft-bound-steps", "8", "--ageing-steps", "100"});
+                                       "256", "--prefill-fill-tokens", "64", "--ttft-bound-steps", "8",
+                                       "--lookahead-tokens", "16", "--ageing-steps", "100"});
   BOOST_TEST(positive.exit_code == 0);
   BOOST_TEST(contains(positive.err, "5 of them for the prefix cache"), positive.err);
   const auto drafting = generate_with({"--nextn", "4", "--verify", "rejection", "--varlen"});

@@ -58,6 +58,9 @@ struct core_world {
   std::map<std::uint64_t, core_outcome> results;
   std::vector<sequence_event> handoffs; // what has to do with another engine, in order; for the test to take
   std::set<std::uint64_t> host_paced;
+  std::set<std::uint64_t> last_rows_alone; // branches and sequences behind images: a decode step ends their prompts
+  std::map<std::uint64_t, std::vector<std::int32_t>> given; // output that was given out, before a replay too
+  std::map<std::uint64_t, std::uint64_t> aborted;           // that the KV cache may still hold: steps planned by then
   struct judge { // of a request's masks: another matcher, fed with what was given out
     constraint_matcher matcher;
     std::size_t fed = 0;
@@ -106,7 +109,7 @@ struct core_world {
           r.longest_gap = std::max(r.longest_gap, now - r.last_token_step);
         r.last_token_step = now;
         for (const drawn_token& t : e.output.tokens)
-          r.tokens.push_back(t.id);
+          r.tokens.push_back(t.id), given[e.id.value].push_back(t.id);
         r.accepted += std::ssize(e.output.tokens) - 1;
         r.verified += e.output.drafts;
       }
@@ -125,16 +128,26 @@ struct core_world {
     r.ask.spec = r.spec;
     if (r.ask.host_paced || r.ask.constraint)
       host_paced.insert(r.spec->id.value);
+    if (r.ask.share == sequence_share::rest || r.ask.fork_of.value != 0)
+      last_rows_alone.insert(r.spec->id.value);
+    const std::vector<std::int32_t> emitted = r.ask.emitted;
+    const std::uint64_t id = r.spec->id.value;
     if (r.ask.constraint && !judges.contains(r.spec->id.value))
       judges.emplace(r.spec->id.value,
                      judge{constraint_matcher(r.ask.constraint->grammar, r.ask.constraint->trigger, 64), 0});
     auto s = core.submit(std::move(r.ask), events);
+    if (s) {
+      aborted.erase(id); // it is another sequence's now
+      given[id] = emitted;
+    }
     absorb();
     return s;
   }
   bool abort(std::uint64_t id) {
     const bool was = core.abort(sequence_id{id}, events);
     absorb();
+    if (was)
+      aborted[id] = core.steps();
     return was;
   }
 
@@ -149,6 +162,7 @@ struct core_world {
     step_plan p;
     const bool made = core.plan(got, p, events);
     absorb();
+    check_aborted();
     if (!made)
       return false;
     check(p);
@@ -168,10 +182,42 @@ struct core_world {
     for (const planned_sequence& s : p.sequences)
       if (host_paced.contains(s.spec->id.value))
         check_known(p, s);
-    for (const planned_sequence& s : p.sequences)
+    for (const planned_sequence& s : p.sequences) {
+      check_kind(p, s);
       check_masks(p, s);
+    }
     if (out.size() > (limits.async ? 1u : 0u))
-      blame("too many steps out");
+      blame("Z4: too many steps out"); // engine.md §8.5
+  }
+  // I6: rows of prompts in prefill steps and nothing else there; in decode steps the newest token with its drafts, or
+  // tokens that were given out before, in front of them the last row of a prompt that was computed for another one.
+  void check_kind(const step_plan& p, const planned_sequence& s) {
+    const std::int32_t prompt = s.spec->prompt_tokens, own = s.rows - s.drafts;
+    if (p.kind == step_kind::prefill) {
+      if (s.start + s.rows > prompt || s.drafts > 0 || s.slack > 0)
+        blame("I6: rows of an output in a prefill step");
+      return;
+    }
+    if (s.start < prompt && !(s.start == prompt - 1 && last_rows_alone.contains(s.spec->id.value)))
+      blame("I6: rows of a prompt in a decode step");
+    const std::vector<std::int32_t>& known = given[s.spec->id.value];
+    for (std::int32_t i = 0; own > 1 && i < own; ++i)
+      if (const std::int32_t output = s.start + i - prompt;
+          output >= std::ssize(known) || (output >= 0 && known[static_cast<std::size_t>(output)] !=
+                                                             p.tokens[static_cast<std::size_t>(s.first_token + i)]))
+        blame("I6: several rows of " + s.spec->request_id + " in a decode step that are no tokens given out before");
+    const std::int32_t end = s.start + own;
+    if (s.sample != (end - prompt >= std::ssize(known) && end < limits.max_model_len))
+      blame("I6: a decode step that draws behind an old token, or not behind the newest");
+  }
+  // Blocks and a state slot, which come and go together.
+  bool holds(std::uint64_t id) const { return !kv.table(sequence_id{id}).empty(); }
+  // I10: an aborted sequence holds nothing any more when two steps have been planned since.
+  void check_aborted() {
+    std::erase_if(aborted, [&](const auto& a) { return !holds(a.first); });
+    for (const auto& [id, step] : aborted)
+      if (core.steps() > step + 2)
+        blame("I10: request " + std::to_string(id) + " holds its blocks and its slot for more than two steps");
   }
   // Every row that draws has the mask that belongs behind the tokens before it, bit by bit.
   void check_masks(const step_plan& p, const planned_sequence& s) {

@@ -167,6 +167,50 @@ BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) {
   BOOST_TEST(enough.healthy(), enough.trouble);
 }
 
+// engine.md §6.4, second vector: A (30 out, length 300, 3 blocks), B (20, 257, 2) and C (10, 257, 2), one block free.
+// The original gives it to C and preempts A for B, though A needs nothing. Here B, who came before C, takes it; C waits
+// until a block comes back, and nobody loses anything.
+BOOST_AUTO_TEST_CASE(d07_the_last_block_goes_to_who_came_first) {
+  auto l = small_limits();
+  l.kv_blocks = 1 + 8;
+  l.max_num_batched_tokens = 512; // each prompt in one step
+  l.prefix_cache = false;
+  core_world w(l);
+  const core_request a(1, made_prompt(270), 60, 1), b(2, made_prompt(237, 3), 60, 2), c(3, made_prompt(247, 5), 60, 3);
+  const auto run_until = [&](std::uint64_t id, std::size_t tokens) {
+    while (w.results[id].tokens.size() < tokens)
+      BOOST_REQUIRE(w.step());
+  };
+  BOOST_REQUIRE(w.submit(a));
+  run_until(1, 11);
+  BOOST_REQUIRE(w.submit(b));
+  run_until(2, 11);
+  BOOST_REQUIRE(w.submit(c));
+  run_until(3, 10);
+  const auto held = [&] {
+    list blocks;
+    for (std::uint64_t id = 1; id <= 3; ++id)
+      blocks.push_back(static_cast<std::int32_t>(w.kv.table(sequence_id{id}).size()));
+    return blocks;
+  };
+  BOOST_TEST(w.results[1].tokens.size() == 30u);
+  BOOST_TEST(w.results[2].tokens.size() == 20u);
+  BOOST_TEST(held() == (list{3, 2, 2}), each);
+  BOOST_TEST(w.core.free_blocks() == 1);
+  BOOST_REQUIRE(turn(w));
+  BOOST_TEST(held() == (list{3, 3, 2}), each);
+  BOOST_REQUIRE(w.out[0].sequences.size() == 2u);
+  BOOST_TEST(w.out[0].sequences[0].spec->id.value == 1u);
+  BOOST_TEST(w.out[0].sequences[1].spec->id.value == 2u);
+  w.run();
+  for (const core_request& r : {a, b, c}) {
+    BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
+    BOOST_TEST(w.results[r.spec->id.value].preemptions == 0);
+  }
+  BOOST_TEST(w.results[3].longest_gap > 20); // until A ended
+  BOOST_TEST(w.healthy(), w.trouble);
+}
+
 BOOST_AUTO_TEST_CASE(d07_the_victim_is_the_last_by_priority_then_arrival) {
   for (const int better : {1, 2, 3}) {
     auto l = small_limits();

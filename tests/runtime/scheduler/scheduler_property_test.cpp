@@ -1,5 +1,6 @@
-// Invariants I1-I10 of engine.md §20.3 over random limits and random events. The oracle is each request alone.
-// One seed again: TROUPE_SEED=<seed> runtime_test --run_test=scheduler_property
+// Invariants I1-I10 of engine.md §20.3 over random limits and random events. The oracle is each request alone. Plans
+// are judged by core_world: I6 (check_kind), I9 and I10 within two steps (check_aborted). One seed again:
+// TROUPE_SEED=<seed> runtime_test --run_test=scheduler_property
 #include "tests/support/core_world.hpp"
 #include "tests/support/hand_masks.hpp"
 #include "tests/support/sanitizers.hpp"
@@ -262,7 +263,7 @@ private:
     }
   }
 
-  // I1, I10: everything is back, but for what the cache keeps.
+  // I1, I10 in the end: everything is back, but for what the cache keeps.
   std::string drained() {
     world_.settle();
     if (world_.kv.sequences() != 0 || world_.core.running() != 0 || world_.core.waiting() != 0)

@@ -1,0 +1,52 @@
+// One branch of a request over the attempts of several engines.
+#include "actors/branch.hpp"
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+
+namespace {
+
+tokens part(std::uint32_t attempt, std::int64_t first_pos, std::vector<std::int32_t> ids) {
+  tokens t;
+  t.attempt = attempt;
+  t.first_pos = first_pos;
+  t.ids = std::move(ids);
+  return t;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(branch_of_a_request)
+
+BOOST_AUTO_TEST_CASE(usage_counts_every_attempt_also_one_that_brings_no_token) {
+  const auto vocabulary =
+      std::make_shared<const tokenizer>(tokenizer::load(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json"));
+  branch_setup setup;
+  setup.id = "r";
+  setup.prompt_tokens = 4;
+  branch b(vocabulary, setup);
+
+  tokens first = part(1, 4, {300, 301});
+  first.steps = 3, first.preemptions = 1, first.drafted = 4, first.accepted = 1;
+  b.take(first, 1);
+  BOOST_REQUIRE(b.begin_next_attempt());
+  first.steps = 99;
+  b.take(first, 2); // what the lost engine still says is not heard
+  tokens second = part(2, 6, {302});
+  second.steps = 2, second.preemptions = 1, second.drafted = 2, second.accepted = 2;
+  b.take(second, 3);
+  second.first_pos = 7, second.ids = {303}, second.steps = 3;
+  b.take(second, 4);
+  BOOST_REQUIRE(b.begin_next_attempt()); // and ends before its first token
+  BOOST_TEST(b.end(finish_reason::error, {"engine_lost", "test"}, 5).ended);
+
+  const generation_result& r = b.result();
+  BOOST_TEST(r.token_ids == (std::vector<std::int32_t>{300, 301, 302, 303}), boost::test_tools::per_element());
+  BOOST_TEST(r.usage.attempts == 3);
+  BOOST_TEST(r.usage.steps == 3 + 3);
+  BOOST_TEST(r.usage.preemptions == 2);
+  BOOST_TEST(r.usage.drafted == 6);
+  BOOST_TEST(r.usage.accepted == 3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
