@@ -135,11 +135,23 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
 bool branch::begin_next_attempt() {
   if (!ledger_.next_attempt())
     return false;
-  if (ledger_.tokens().empty()) { // else all of it came before the first token, and does not come again
-    result_.prompt_logprobs.clear();
-    result_.logits.clear();
-  }
+  forget_prompt_rows();
   return true;
+}
+
+branch::update branch::restore(const tokens& taken, std::uint32_t attempt, double now_ms) {
+  update u = take(taken, now_ms);
+  ledger_.go_on_at(attempt);
+  forget_prompt_rows();
+  return u;
+}
+
+// Of a prompt that gave no token yet: they come again. Else all came before the first token, and do not.
+void branch::forget_prompt_rows() {
+  if (!ledger_.tokens().empty())
+    return;
+  result_.prompt_logprobs.clear();
+  result_.logits.clear();
 }
 
 void branch::close(finish_reason why, double now_ms, update& u) {

@@ -34,6 +34,8 @@ public:
   };
   // Times are milliseconds since the request was accepted. Nothing changes once the branch has ended.
   update take(const tokens& t, double now_ms);
+  // What an earlier process had taken of it, before anything else: `attempt` is the one that goes on behind that.
+  update restore(const tokens& taken, std::uint32_t attempt, double now_ms);
   // The end from this side: abort, whose cause is the failure's code, or an error that the engine could not report.
   update end(finish_reason why, const error& failure, double now_ms);
   // Another engine will compute it from the prompt on: false if all attempts are used. What came is kept, but for the
@@ -52,6 +54,7 @@ private:
   bool append(const tokens& t, std::size_t index, update& u);
   void close(finish_reason why, double now_ms, update& u);
   void note_arrival(double now_ms);
+  void forget_prompt_rows();
 
   std::shared_ptr<const tokenizer> vocabulary_;
   streaming_decoder decoder_;

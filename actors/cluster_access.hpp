@@ -2,10 +2,13 @@
 #pragma once
 #include "cluster/cluster_identity.hpp"
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace troupe {
+
+struct request_ledger; // actors/request_ledger.hpp
 
 struct cluster_access {
   cluster_identity identity;
@@ -14,6 +17,9 @@ struct cluster_access {
   std::string model;                 // folder: configuration and vocabulary are read, no weights
   std::optional<std::uint64_t> seed; // exactness.md §6
   int ready_ms = 30000;              // until some engine must be there
+  // Where this process keeps what its requests have, so that another one goes on with them (cluster.md §3.5). Null: in
+  // memory.
+  std::shared_ptr<request_ledger> ledger{};
 };
 
 } // namespace troupe

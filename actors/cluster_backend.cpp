@@ -28,6 +28,10 @@ public:
     g.eos_ids = {front_.config->eos_token_id};
     g.seed = c.seed;
     g.random_bits = random_bits_of_system;
+    if (c.ledger) {
+      g.recovered = std::move(c.ledger->open);
+      g.ledger = system_.spawn<caf::detached>(ledger_keeper, ledger_keeper_setup{c.ledger});
+    }
     front_.gateway = system_.spawn(gateway, g);
     directory_ = system_.spawn<caf::detached>(engine_directory, front_.gateway);
     member_setup m = member_setup_of({.cluster = c.identity, .name = c.name, .node = {}, .incarnation = front_.origin},

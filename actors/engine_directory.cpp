@@ -32,7 +32,7 @@ engine_directory_state::engine* find(self_ptr self, std::uint32_t rank, std::uin
 
 void offer(self_ptr self, std::uint32_t rank, std::uint64_t incarnation, const engine_info& i) {
   engine_directory_state::engine* e = find(self, rank, incarnation);
-  if (e == nullptr)
+  if (e == nullptr || !i.scheduler) // a rank of an engine that another process leads takes no requests
     return;
   e->info = i;
   e->info->rank = rank;

@@ -2,6 +2,7 @@
 #include "runtime/kv/chain_hash.hpp"
 #include "runtime/request/seeds.hpp"
 #include <random>
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -289,12 +290,43 @@ void refuse(gateway_state& st, const request_record& r, std::uint64_t seed, fini
   end_unserved(r, seed, why, failure);
 }
 
+// What earlier processes had of this request, by branch; empty: nothing of any.
+std::vector<std::optional<ledger_entry>> take_recovered(self_ptr self, const request_record& r,
+                                                        const session_setup& s) {
+  auto& st = state_of(self);
+  std::vector<std::optional<ledger_entry>> all;
+  for (std::int32_t i = 0; i < r.params.n; ++i) {
+    auto found = st.recovered.take(ledger_request_of(r, s.seed, static_cast<std::uint32_t>(i), s.terms));
+    for (const ledger_closed& c : found.useless)
+      tell(self, st.setup.ledger, ledger_note{c});
+    if (!found.why_not.empty())
+      spdlog::warn("request {}: the ledger holds output of another request of this id ({}), which is not used", r.id,
+                   found.why_not);
+    all.push_back(std::move(found.entry));
+  }
+  if (std::ranges::none_of(all, [](const auto& e) { return e.has_value(); }))
+    all.clear();
+  return all;
+}
+
+void give_ledger(self_ptr self, session_setup& s) {
+  auto& st = state_of(self);
+  if (!st.setup.ledger)
+    return;
+  s.ledger = st.setup.ledger;
+  s.terms = {st.setup.kv.numerics_id + " " + st.setup.kv.model_id, st.setup.limits.yoco, st.setup.limits.yoco_keep,
+             st.setup.eos_ids};
+  s.recovered = take_recovered(self, *s.request, s);
+}
+
 void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   auto& st = state_of(self);
   const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
   if (st.stopping || st.draining)
     return refuse(st, *r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
                   {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
+  if (st.ledger_failure)
+    return refuse(st, *r, seed, finish_reason::error, *st.ledger_failure);
   const std::int64_t cost =
       static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
   const engine_choice c = choose(st, *r);
@@ -313,7 +345,9 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
   s.replays = st.setup.replays;
-  if (rank != no_engine) {
+  give_ledger(self, s);
+  const bool goes_on = !s.recovered.empty(); // the session submits it, behind what it has
+  if (rank != no_engine && !goes_on) {
     const placed p = place_of(st, c);
     s.scheduler = p.scheduler;
     s.rank = p.rank;
@@ -339,6 +373,8 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   // Behind a prompt that another engine computes the session asks for the other branches, once there is room.
   for (std::size_t i = 0; i < (s.prompt.scheduler ? 1 : s.sequences.size()) && s.scheduler; ++i)
     tell_as(entry.session, s.scheduler, submission(s, i));
+  if (goes_on && rank != no_engine)
+    tell(self, entry.session, place_of(st, c));
   st.live.emplace(r->req.number, std::move(entry));
   ask_for_room(self);
 }
@@ -393,6 +429,10 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
     st.next_sequence = setup.random_bits();
     st.next_handoff = setup.random_bits();
   }
+  st.recovered = recovered_branches(std::move(st.setup.recovered));
+  st.setup.recovered.clear();
+  if (setup.ledger)
+    tell(self, setup.ledger, ledger_user{caf::actor_cast<caf::actor>(self)});
   for (const scheduler_actor& s : setup.schedulers) {
     st.engines.push_back({.scheduler = s, .lost = {}, .at = {}});
     st.loads.push_back({true, 0, setup.kv.blocks - 1, setup.kv.blocks - 1, engine_kind::normal, false});
@@ -410,6 +450,10 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const engine_joined& j) { take_engine(self, j.engine); },
       [=](const place_wanted& p) { find_another(self, p); },
       [=](const prompt_done& d) { end_prompt(self, d); },
+      [=](const ledger_failed& f) {
+        state_of(self).ledger_failure =
+            error{"ledger_failed", "the ledger of requests cannot be written, nothing new is begun: " + f.why.message};
+      },
       [=](const tick&) { look_around(self); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },

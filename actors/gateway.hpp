@@ -40,8 +40,8 @@ TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
                      answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
-                     answers<prompt_done>, answers<tick>, answers<gateway_query, gateway_report>, answers<drain>,
-                     answers<stop>>;
+                     answers<prompt_done>, answers<ledger_failed>, answers<tick>,
+                     answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
@@ -54,6 +54,8 @@ struct gateway_setup {
   std::optional<std::uint64_t> seed;          // of the run
   std::function<std::uint64_t()> random_bits; // 64 random bits of the system
   std::chrono::milliseconds control_limit{30000};
+  ledger_keeper_actor ledger;          // of what its requests have; null: memory alone holds it
+  std::vector<ledger_entry> recovered; // with a ledger: what earlier processes left in it
 };
 
 struct gateway_state {
@@ -87,6 +89,8 @@ struct gateway_state {
   bool looking = false;                // for room, some time later
   std::uint64_t next_sequence = 0, next_handoff = 0, served = 0;
   bool draining = false, stopping = false;
+  recovered_branches recovered;
+  std::optional<error> ledger_failure;
   watch_list watched;
 };
 

@@ -73,7 +73,7 @@ struct handoff_endpoint::impl {
   void sent(target& t, std::uint64_t id, const image_chunk& chunk, const status& how);
   void settle(target& t, std::uint64_t id);
   void receive_loop(handoff_sender_place from);
-  std::unique_ptr<bulk_receiver> listen(const handoff_sender_place& from, std::optional<shared_memory>& segment);
+  std::shared_ptr<bulk_receiver> listen(const handoff_sender_place& from, std::optional<shared_memory>& segment);
   void arrived(std::uint32_t from, std::uint64_t id, const result<arrived_chunk>& c);
   void settle_arrival(std::uint64_t id);
   void fail_all_from(std::uint32_t rank, const error& why);
@@ -374,7 +374,7 @@ void handoff_endpoint::expect(const handoff_ticket& ticket, std::int32_t positio
 }
 
 // Null: not at the moment.
-std::unique_ptr<bulk_receiver> handoff_endpoint::impl::listen(const handoff_sender_place& from,
+std::shared_ptr<bulk_receiver> handoff_endpoint::impl::listen(const handoff_sender_place& from,
                                                               std::optional<shared_memory>& segment) {
   segment.reset();
   const auto name = channel_segment(setup.self.cluster, setup.node, from.rank, setup.self.rank, traffic_class::kv);
@@ -390,8 +390,7 @@ std::unique_ptr<bulk_receiver> handoff_endpoint::impl::listen(const handoff_send
 
 void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
   std::optional<shared_memory> segment;
-  std::unique_ptr<bulk_receiver> own;
-  const std::shared_ptr<bulk_receiver> linked = by_ring(from.node) ? nullptr : link->receiver_from(from.rank);
+  std::shared_ptr<bulk_receiver> receiver; // null: it is to be had anew
   for (;;) {
     {
       const std::lock_guard lock(mutex);
@@ -399,12 +398,11 @@ void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
         return;
       tick_arrivals(from.rank);
     }
-    if (!linked && !own && !(own = listen(from, segment))) {
+    if (!receiver && !(receiver = by_ring(from.node) ? listen(from, segment) : link->receiver_from(from.rank))) {
       std::this_thread::sleep_for(look_every);
       continue;
     }
-    bulk_receiver& receiver = linked ? *linked : *own;
-    const auto a = receiver.receive(look_every);
+    const auto a = receiver->receive(look_every);
     auto chunk =
         a && !a->failure ? chunk_of(a->frame) : result<arrived_chunk>(error{"handoff_failed", "it was given up"});
     if (chunk && chunk->chunk.kind == chunk_kind::data)
@@ -414,7 +412,7 @@ void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
       arrived(from.rank, a->frame.stream, chunk);
     } else if (a.failure().code != "timed_out") {
       fail_all_from(from.rank, {"handoff_failed", "rank " + std::to_string(from.rank) + ": " + a.failure().message});
-      own.reset(); // its sender is gone: a new one gets a new ring
+      receiver.reset(); // its sender is gone: a new one gets a new ring; or its key has become known
     }
   }
 }

@@ -100,6 +100,8 @@ void note_progress(self_ptr self) {
 void beat(self_ptr self) {
   auto& st = state_of(self);
   note_progress(self);
+  if (st.setup.steps)
+    st.progress.steps = st.setup.steps();
   if (st.coordinator) {
     st.progress.able = !st.setup.able || st.setup.able(true);
     tell(self, st.coordinator, st.progress);

@@ -25,9 +25,10 @@ struct member_setup {
   std::function<void(const view&)> on_view; // on the actor's thread
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
-  std::function<void()> on_stop; // the cluster is being stopped: this process is to end
-  bool comes_back = false;       // held for dead, it joins anew under another incarnation
-  scheduler_actor scheduler;     // of a worker: its progress is part of what the process says
+  std::function<void()> on_stop;        // the cluster is being stopped: this process is to end
+  bool comes_back = false;              // held for dead, it joins anew under another incarnation
+  scheduler_actor scheduler;            // of a worker: its progress is part of what the process says
+  std::function<std::uint64_t()> steps; // of a worker without a scheduler: that it has taken
   // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
   std::function<bool(bool told)> able;
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread

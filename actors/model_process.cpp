@@ -97,8 +97,9 @@ struct sizes {
   std::int32_t snapshots = 0; // of the state slots
 };
 
-sizes size_up(const engine_options& o, const speculation_options& speculation, const model_config& c,
-              const device& dev) {
+// runners: in this process, each with caches of its own.
+sizes size_up(const engine_options& o, const speculation_options& speculation, const model_config& c, const device& dev,
+              int runners) {
   sizes s;
   runner_options& r = s.runner;
   r.rounding = roundings_of(o.roundings);
@@ -114,7 +115,6 @@ sizes size_up(const engine_options& o, const speculation_options& speculation, c
   r.yoco = yoco_mode_of(yoco);
   r.yoco_keep = keep;
   s.cache = cache_size(c, r.rounding);
-  const int runners = o.engines * o.cp; // each with caches of its own
   const std::int64_t budget = kv_budget(dev, runners);
   r.kv_blocks =
       o.kv_blocks > 0 ? o.kv_blocks + 1 : kv_blocks_for(r.max_model_len, o.max_num_seqs, s.cache.block_bytes, budget);
@@ -223,6 +223,39 @@ template <class Make> void add_engine(process_setup& setup, int ranks, const Mak
     others.cores.push_back(one.core);
   }
   setup.context.push_back(std::move(others));
+}
+
+// What rank 0 of an engine has chosen holds for all of its ranks: the numbers in its plans are numbers of their caches.
+engine_options as_joined(engine_options o, const std::shared_ptr<context_part>& ranks) {
+  if (ranks && !ranks->leads()) {
+    o.kv_blocks = ranks->shape().kv_blocks - 1;
+    if (o.prefix_cache)
+      o.prefix_snapshots = ranks->shape().snapshots;
+  }
+  return o;
+}
+
+void agree(context_part& ranks, const sizes& s, const device& dev) {
+  const context_shape shape{s.runner.kv_blocks, s.snapshots, dev.numerics_id()};
+  if (ranks.leads())
+    return ranks.lead(shape);
+  if (const context_shape& first = ranks.shape(); first.numerics_id != shape.numerics_id)
+    throw config_error("", "device", dev.name(),
+                       "rank 0 of the engine computes by numerics " + first.numerics_id + ", this one by " +
+                           shape.numerics_id,
+                       "give all ranks of a group the same devices");
+}
+
+// The engine of a process that is one of its ranks.
+void be_rank(model_process& p, process_setup& setup, context_part& ranks) {
+  auto& engines = setup.engines;
+  if (ranks.leads()) {
+    engines.back() = ranks.make_sender(engines.back());
+    return;
+  }
+  p.follower = engines.back();
+  engines.clear();
+  setup.engine_cores.clear();
 }
 
 // Measures what decode steps take, for plans of verification. An engine whose steps need others to run with it cannot
@@ -336,8 +369,10 @@ core_plan share_cores(const std::vector<int>& allowed, int threads, int engines,
   return plan;
 }
 
-model_process make_model_process(const engine_options& options, const expert_group_place* group) {
+model_process make_model_process(const engine_options& asked, const expert_group_place* group,
+                                 const std::shared_ptr<context_part>& ranks) {
   model_process p;
+  const engine_options options = as_joined(asked, ranks);
   p.source = std::make_shared<const checkpoint>(options.model);
   const model_config& c = p.source->config();
   check_options(options, c);
@@ -345,6 +380,10 @@ model_process make_model_process(const engine_options& options, const expert_gro
     throw config_error("", options.ep > 1 ? "ep" : "engines", std::to_string(std::max(options.ep, options.engines)),
                        "a worker that shares experts with others (expert_parallel) is one engine with its part of them",
                        "leave it out");
+  if (ranks && (group != nullptr || options.ep > 1 || options.engines > 1))
+    throw config_error("", "context_parallel", std::to_string(options.cp),
+                       "a worker that computes prompts with others is one rank of one engine and holds all experts",
+                       "use expert_parallel = 1, and leave ep and engines out");
   const speculation_options speculation =
       checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0);
   p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));
@@ -353,14 +392,17 @@ model_process make_model_process(const engine_options& options, const expert_gro
   const std::vector<int> allowed = allowed_cores();
   const int threads = options.threads > 0 ? options.threads : std::max(1, static_cast<int>(allowed.size()));
   const int expert_ranks = options.ep > 1 ? options.ep : 0;
-  const int runners = options.engines * options.cp; // by engine, then by context-parallel rank
+  const int ranks_here = ranks ? 1 : options.cp;
+  const int runners = options.engines * ranks_here; // by engine, then by context-parallel rank
   const core_plan cores = share_cores(allowed, threads, runners, expert_ranks);
   const int each = std::max(1, threads / runners);
   std::vector<std::shared_ptr<device>> devices;
   for (const auto& list : cores.engines)
     devices.push_back(make_device(options.device, {each, list}));
 
-  const sizes s = size_up(options, speculation, c, *devices.front());
+  const sizes s = size_up(options, speculation, c, *devices.front(), runners);
+  if (ranks)
+    agree(*ranks, s, *devices.front());
   auto setup = std::make_shared<process_setup>();
   const auto weights =
       load_weights(p.source, *devices.front(),
@@ -375,8 +417,10 @@ model_process make_model_process(const engine_options& options, const expert_gro
   if (group != nullptr)
     setup->part = make_part(*group, p.source, devices.front(), s.runner);
   for (int e = 0; e < options.engines; ++e)
-    add_engine(*setup, options.cp, [&](int rank, std::unique_ptr<context_group> context) {
-      const auto at = static_cast<std::size_t>(e * options.cp + rank);
+    add_engine(*setup, ranks_here, [&](int rank, std::unique_ptr<context_group> context) {
+      const auto at = static_cast<std::size_t>(e * ranks_here + rank);
+      if (ranks)
+        context = ranks->make_group();
       std::unique_ptr<expert_backend> exchange;
       if (expert_ranks > 0)
         exchange = std::make_unique<expert_exchange>(setup->exchange, setup->step_limit / 2);
@@ -386,6 +430,8 @@ model_process make_model_process(const engine_options& options, const expert_gro
           std::make_shared<model_engine>(weights, devices[at], s.runner, std::move(exchange), std::move(context)),
           cores.engines[at].empty() ? -1 : cores.engines[at].front()};
     });
+  if (ranks)
+    be_rank(p, *setup, *ranks);
   setup->limits = limits_of(options, speculation, s.runner, c);
   if (options.group_sync)
     setup->group_sync = step_group_settings{.rule = rule_of(setup->limits), .decode_run = 1};

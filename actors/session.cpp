@@ -65,6 +65,35 @@ void ask_for_place(self_ptr self, bool full, const std::string& why) {
                     place_wanted{st.setup.request->req, full, false, st.setup.rank, {}, st.setup.joined, why});
 }
 
+// What the ledger on disk is told of a branch.
+void note(self_ptr self, std::size_t index, auto record) {
+  auto& st = state_of(self);
+  record.req = st.ledger_keys[index];
+  record.branch = static_cast<std::uint32_t>(index);
+  tell(self, st.setup.ledger, ledger_note{std::move(record)});
+}
+
+// Tokens that end a branch are not told before its end is: nobody goes on behind them.
+void note_output(self_ptr self, const tokens& t, std::int64_t from) {
+  if (state_of(self).branches[t.branch].ended())
+    return;
+  if (auto news = news_of(t, from))
+    note(self, t.branch, std::move(*news));
+}
+
+void note_attempt(self_ptr self, std::size_t index) {
+  auto& st = state_of(self);
+  if (st.setup.ledger)
+    note(self, index, ledger_attempt{{}, 0, st.branches[index].attempt()});
+}
+
+// An aborted branch stays open: whoever asks for it once more goes on where it was.
+void note_end(self_ptr self, std::size_t index) {
+  auto& st = state_of(self);
+  if (st.setup.ledger && st.branches[index].result().finish_reason != "abort")
+    note(self, index, ledger_closed{});
+}
+
 // Passes on what changed. With the last branch's end the request's id is free, the gateway informed and the session
 // over.
 void publish(self_ptr self, std::size_t index, branch::update u) {
@@ -87,6 +116,8 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     }
   }
   tell_reader(r, e);
+  if (u.ended)
+    note_end(self, index);
   if (u.ended && st.live > 0 && st.handing == stage::reserving && index == st.handed)
     ask_for_place(self, false, "its first branch has ended"); // which would have begun the others
   if (u.ended && st.live == 0) {
@@ -132,7 +163,9 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
     if (left) // it may live and compute others of them
       tell_from_outside(left,
                         cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
-    if (!st.branches[i].begin_next_attempt())
+    if (st.branches[i].begin_next_attempt())
+      note_attempt(self, i);
+    else
       publish(self, i,
               st.branches[i].end(finish_reason::error,
                                  {why.code, why.message + "; " + std::to_string(st.branches[i].attempt()) +
@@ -200,7 +233,11 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
     if (current)
       leave_engine(self, {t.error_code, t.error_text}, part_of_sender(self));
   } else {
-    publish(self, t.branch, b.take(t, age_ms(*st.setup.request)));
+    const std::int64_t from = b.next_position();
+    branch::update u = b.take(t, age_ms(*st.setup.request));
+    if (current && st.setup.ledger)
+      note_output(self, t, from);
+    publish(self, t.branch, std::move(u));
   }
   return {b.next_position(), b.attempt()};
 }
@@ -343,6 +380,36 @@ branch_setup setup_of(const session_setup& s, std::size_t index) {
   return b;
 }
 
+// True: the branch goes on behind what an earlier process had of it, under the name that the ledger knows.
+bool restore(self_ptr self, std::size_t index) {
+  auto& st = state_of(self);
+  if (st.setup.recovered.empty() || !st.setup.recovered[index])
+    return false;
+  const ledger_entry& e = *st.setup.recovered[index];
+  st.ledger_keys[index] = e.request.req;
+  branch::update u = st.branches[index].restore(tokens_of(e.output), e.request.attempt + 1, age_ms(*st.setup.request));
+  if (u.ended) { // a session would have told its end in place of these tokens
+    note(self, index, ledger_closed{});
+    st.ledger_keys[index] = st.setup.request->req;
+    st.branches[index] = branch(st.setup.vocabulary, setup_of(st.setup, index));
+    return false;
+  }
+  note_attempt(self, index);
+  publish(self, index, std::move(u));
+  return true;
+}
+
+void begin_ledger(self_ptr self) {
+  auto& st = state_of(self);
+  const session_setup& s = st.setup;
+  for (std::size_t i = 0; s.ledger && i < st.branches.size(); ++i) {
+    st.ledger_keys.push_back(s.request->req);
+    if (!restore(self, i))
+      note(self, i, ledger_request_of(*s.request, s.seed, static_cast<std::uint32_t>(i), s.terms));
+  }
+  st.setup.recovered.clear();
+}
+
 } // namespace
 
 session_actor::behavior_type session(self_ptr self, const session_setup& setup) {
@@ -354,6 +421,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
   if (setup.prompt.scheduler)
     st.handing = stage::reserving;
   watch_others(self);
+  begin_ledger(self);
   return {
       [=](const tokens& t) { return take_tokens(self, t); },
       [=](const ack& a) { take_ack(self, a); },

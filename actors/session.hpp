@@ -3,6 +3,8 @@
 // on another engine (placed) the session submits them itself. Pooled; the reader's callback runs on its thread.
 #pragma once
 #include "actors/branch.hpp"
+#include "actors/ledger_keeper.hpp"
+#include "actors/ledger_records.hpp"
 #include "actors/live_requests.hpp"
 #include "actors/llm.hpp"
 #include <chrono>
@@ -36,6 +38,10 @@ struct session_setup {
   bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done
+  ledger_keeper_actor ledger;           // null: what the branches have is in memory alone
+  ledger_terms terms;                   // with a ledger
+  // Likewise, [params.n]: what earlier processes had. The request is then not submitted before the session is placed.
+  std::vector<std::optional<ledger_entry>> recovered;
   std::chrono::milliseconds control_limit{30000};
 };
 
@@ -50,6 +56,7 @@ struct session_state {
   handing_stage handing = handing_stage::none;
   std::size_t handed = 0;
   watch_list watched;
+  std::vector<req_t> ledger_keys; // [branches] of the ledger: those of the process that admitted them
 };
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);

@@ -19,8 +19,16 @@ std::string settings_of(const process_setup& p) {
          std::to_string(p.limits.yoco_keep);
 }
 
+bool follows(const worker_setup& s) {
+  return s.ranks && !s.ranks->leads();
+}
+
+bool hands_over(const worker_setup& s) {
+  return s.kind != engine_kind::normal && !follows(s);
+}
+
 bool hands_over_by_link(const worker_setup& s) {
-  return s.kind != engine_kind::normal && (!s.handoffs.shared_memory || s.handoffs.several_nodes);
+  return hands_over(s) && (!s.handoffs.shared_memory || s.handoffs.several_nodes);
 }
 
 // What carries bulk bytes to processes that share no memory with this one. Where other hosts may listen it is
@@ -39,7 +47,7 @@ std::shared_ptr<bulk_context> bulk_of(const worker_setup& s) {
 
 std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const process_setup& p,
                                               const std::shared_ptr<bulk_context>& bulk) {
-  if (s.kind == engine_kind::normal)
+  if (!hands_over(s))
     return nullptr;
   handoff_setup h;
   h.self = {s.process.cluster.name, s.rank, s.process.incarnation, build_id()};
@@ -62,8 +70,10 @@ model_process without_gateway(const worker_setup& s, const std::shared_ptr<bulk_
   std::optional<expert_group_place> experts = s.experts;
   if (experts)
     experts->bulk = bulk;
-  model_process p = make_model_process(s.engine, experts ? &*experts : nullptr);
+  model_process p = make_model_process(s.engine, experts ? &*experts : nullptr, s.ranks);
   p.setup->front.vocabulary.reset();
+  if (follows(s))
+    p.setup->grammars = {};
   p.setup->rank = s.rank;
   p.setup->kind = s.kind;
   p.setup->handoffs = endpoint_of(s, *p.setup, bulk);
@@ -118,7 +128,8 @@ private:
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
-    : bulk_(bulk_of(s)), process_(without_gateway(s, bulk_)), config_(s.process.cluster, pool_threads) {
+    : ranks_(s.ranks), bulk_(bulk_of(s)), process_(without_gateway(s, bulk_)),
+      config_(s.process.cluster, pool_threads) {
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
@@ -126,7 +137,7 @@ worker_process::worker_process(const worker_setup& s)
     ask(self.ptr(), root_, 30000ms, start{}).receive([&](const started& p) { parts = p; }, [](const caf::error&) {});
   }
   const auto port = publish(system_, root_, s.at);
-  if (parts.engines.empty() || !port) {
+  if ((parts.engines.empty() && !follows(s)) || !port) {
     parts = {};
     end(10s);
     throw config_error("", "control.port", std::to_string(s.at.port),
@@ -135,14 +146,14 @@ worker_process::worker_process(const worker_setup& s)
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
-  m.scheduler = scheduler_ = parts.engines.front().scheduler;
-  m.on_expelled = [this](const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    expelled_ = why;
-  };
+  if (!parts.engines.empty())
+    m.scheduler = scheduler_ = parts.engines.front().scheduler;
+  m.on_expelled = [this](const std::string& why) { expel(why); };
   m.on_stop = [this] { told_to_stop_ = true; };
   if (process_.setup->part)
     enter_group(s, parts, m);
+  if (ranks_)
+    enter_engine(s, m);
   if (bulk_)
     tell_keys(m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
@@ -181,11 +192,33 @@ void worker_process::enter_group(const worker_setup& s, const started& parts, me
       [to = parts.engines.front().scheduler] { tell_from_outside(to, rank_back{}); });
 }
 
+// The ranks of an engine end together: what is alive goes on elsewhere, and node agents start all of them anew.
+void worker_process::enter_engine(const worker_setup& s, member_setup& m) {
+  m.able = [ranks = ranks_](bool) { return ranks->able(); };
+  if (!ranks_->leads())
+    m.steps = [ranks = ranks_] { return ranks->steps(); };
+  ranks_->start(
+      [this, rank = s.rank](const std::string& why) {
+        if (scheduler_)
+          tell_from_outside(scheduler_, rank_lost{rank, why});
+        expel("its engine has ended: " + why);
+      },
+      process_.follower);
+}
+
+void worker_process::expel(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!expelled_)
+    expelled_ = why;
+}
+
 worker_process::~worker_process() {
   end(120s);
 }
 
 scheduler_report worker_process::report() const {
+  if (!scheduler_)
+    return {};
   caf::scoped_actor self{system_};
   return report_of<scheduler_report>(self, scheduler_, scheduler_query{});
 }
@@ -201,11 +234,15 @@ void worker_process::end(std::chrono::milliseconds limit) {
   if (store_)
     tell_from_outside(store_, stop{});
   store_ = expert_store_actor();
+  if (ranks_ && !scheduler_)
+    ranks_->stop();
   tell_from_outside(root_, stop{});
   if (const std::size_t left = wait_for_actors(system_, limit))
     give_up_on_actors(left);
   if (process_.setup->part) // only now: the last step may need the others, and theirs this rank
     process_.setup->part->stop();
+  if (ranks_)
+    ranks_->stop();
   ended_.within(30s);
 }
 

@@ -26,11 +26,14 @@ struct worker_setup {
     std::size_t credit_bytes = std::size_t{64} << 20;
   } handoffs;
   std::optional<expert_group_place> experts; // that it shares with other workers
+  // It is one of the engine.cp ranks of an engine; those after the first have joined it already.
+  std::shared_ptr<context_part> ranks;
 };
 
 class worker_process {
 public:
-  // Loads the model and takes requests at once. Throws config_error or device_error.
+  // Loads the model and takes requests as soon as all ranks of its engine and its expert group are there: at once where
+  // it is alone. Throws config_error or device_error.
   explicit worker_process(const worker_setup& setup);
   ~worker_process(); // what runs ends with an error that lets gateways go elsewhere
   worker_process(const worker_process&) = delete;
@@ -38,23 +41,26 @@ public:
 
   std::uint16_t port() const { return port_; }
   scheduler_report report() const; // a fresh one if the scheduler does not answer
-  // Why the cluster goes on without this process, once it does.
+  // Why the cluster goes on without this process, once it does; its engine may have lost a rank.
   std::optional<std::string> expelled() const;
   bool told_to_stop() const { return told_to_stop_; } // by the cluster
 
 private:
   void tell_keys(member_setup& m);
   void enter_group(const worker_setup& setup, const started& parts, member_setup& m);
+  void enter_engine(const worker_setup& setup, member_setup& m);
+  void expel(const std::string& why);
   void end(std::chrono::milliseconds limit);
 
-  std::shared_ptr<bulk_context> bulk_; // null: everything it talks to shares memory with it
+  std::shared_ptr<context_part> ranks_; // null: its engine is all its own
+  std::shared_ptr<bulk_context> bulk_;  // null: everything it talks to shares memory with it
   model_process process_;
   bounded_end ended_;
   cluster_system_config config_;
   mutable caf::actor_system system_{config_};
   worker_root_actor root_;
-  scheduler_actor scheduler_;
-  expert_store_actor store_; // null: it holds all experts itself
+  scheduler_actor scheduler_; // null: another process leads its engine
+  expert_store_actor store_;  // null: it holds all experts itself
   member_actor member_;
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;

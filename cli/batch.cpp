@@ -1,4 +1,5 @@
 // troupe batch: request lines in, result lines out, resumed by request id.
+#include "cli/batch_ledger.hpp"
 #include "cli/cluster_session.hpp"
 #include "cli/finished_results.hpp"
 #include "cli/log.hpp"
@@ -24,6 +25,11 @@ public:
       return true;
     if (event.result->finish_reason == "abort")
       return true; // not a result; the next run of the same command computes it
+    if (event.result->failure && event.result->failure->code == "ledger_failed") {
+      ++not_begun_; // likewise
+      read_no_more();
+      return true;
+    }
     ++done_;
     failed_count_ += event.result->failure ? 1 : 0;
     return succeeded(out_.write_line(result_line(*event.result)));
@@ -31,6 +37,7 @@ public:
 
   std::int64_t done() const { return done_; }
   std::int64_t failed_count() const { return failed_count_; }
+  std::int64_t not_begun() const { return not_begun_; } // ends of branches whose request the failed ledger kept out
 
 protected:
   bool accept(engine_request& r) override {
@@ -53,8 +60,16 @@ protected:
 private:
   line_writer& out_;
   const finished_results& kept_;
-  std::int64_t done_ = 0, failed_count_ = 0;
+  std::int64_t done_ = 0, failed_count_ = 0, not_begun_ = 0;
 };
+
+// With a cluster whose file wants it, beside results that stay; else null.
+std::shared_ptr<request_ledger> give_ledger(std::optional<named_cluster>& cluster, bool is_file,
+                                            const batch_options& options, const finished_results& kept) {
+  if (!cluster || !is_file || cluster->ledger.mode != ledger_mode::disk)
+    return nullptr;
+  return cluster->access.ledger = open_batch_ledger(options.output, cluster->ledger, kept);
+}
 
 } // namespace
 
@@ -64,10 +79,12 @@ int run_batch(const batch_options& options) {
   file_handle output = open_output(options.output);
   check_distinct(input, output);
   const std::int64_t total = count_lines(options.input, input);
-  const finished_results kept =
-      output.is_regular() && options.output != "-" ? keep_finished_results(output) : finished_results();
+  const bool is_file = output.is_regular() && options.output != "-";
+  const finished_results kept = is_file ? keep_finished_results(output) : finished_results();
   line_writer out(std::move(output));
-  const std::unique_ptr<engine_session> made = make_session(options.engine);
+  std::optional<named_cluster> cluster = find_cluster(options.engine);
+  const std::shared_ptr<request_ledger> ledger = give_ledger(cluster, is_file, options, kept);
+  std::unique_ptr<engine_session> made = make_session(options.engine, cluster);
   engine_session& session = *made;
 
   batch_run run(std::move(input), *session.engine, out, kept);
@@ -83,8 +100,13 @@ int run_batch(const batch_options& options) {
     spdlog::warn("interrupted: the same command continues the batch");
     return exit_interrupted;
   }
-  const bool failed = run.failed() || outcome.stopped || outcome.metrics_lost || !finished || run.failed_count() > 0;
-  return failed ? exit_request_failed : exit_ok;
+  if (run.not_begun() > 0)
+    spdlog::error("not all requests were begun: the same command continues the batch");
+  const bool complete = !run.failed() && !outcome.stopped && finished && run.not_begun() == 0;
+  made.reset();
+  if (ledger && complete)
+    remove_batch_ledger(*ledger);
+  return !complete || outcome.metrics_lost || run.failed_count() > 0 ? exit_request_failed : exit_ok;
 }
 
 } // namespace troupe

@@ -110,6 +110,22 @@ std::optional<expert_group_place> experts_of(const cluster_configuration& k, con
   return p;
 }
 
+// The other ranks of its engine; null: there are none.
+std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const rank_place& place,
+                                       const process_identity& process) {
+  context_place p;
+  p.ranks = k.worker_group[place.group].context_parallel;
+  if (p.ranks <= 1)
+    return nullptr;
+  p.cluster = k.cluster.name;
+  p.node = k.node[place.node].name;
+  p.incarnation = process.incarnation;
+  p.first = place.rank.value - static_cast<std::uint32_t>(place.cp_rank);
+  p.rank = place.cp_rank;
+  p.limit = milliseconds(k.timeouts.step_prefill_ms);
+  return std::make_shared<context_part>(p);
+}
+
 // The groups of ranks that share experts.
 std::vector<expert_group_setup> expert_groups_of(const loaded_cluster& c) {
   const cluster_configuration& k = c.configuration;
@@ -133,6 +149,13 @@ std::vector<expert_group_setup> expert_groups_of(const loaded_cluster& c) {
     groups.back().node.push_back(static_cast<std::int32_t>(r.node));
   }
   return groups;
+}
+
+// Waits for the rank that leads the engine of this one. False: told to end before.
+bool joined_engine(context_part& ranks, interrupts& signals, const cluster_process_options& o) {
+  bool joined = false;
+  serve(signals, o, [&] { return joined = ranks.join(); });
+  return joined;
 }
 
 template <class Place, class Name>
@@ -229,15 +252,15 @@ int run_worker(const cluster_process_options& o) {
   const cluster_configuration& k = c.configuration;
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
+  check_shared_contexts(k, c.layout);
   worker_setup s;
   s.process = process_of(o, c, name_of_rank(k, place), place.node);
   s.rank = place.rank.value;
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
-  s.engine.cp = 1; // a rank is a whole engine: contexts are not shared with other processes yet
   s.kind = k.worker_group[place.group].engine;
   for (const rank_place& r : c.layout.ranks)
-    if (k.worker_group[r.group].engine == engine_kind::prompt)
+    if (k.worker_group[r.group].engine == engine_kind::prompt && r.cp_rank == 0)
       s.handoffs.senders.push_back({r.rank.value, k.node[r.node].name});
   s.handoffs.shared_memory = k.data.intra_host == host_carrier::shm;
   s.handoffs.several_nodes = k.node.size() > 1;
@@ -245,8 +268,11 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.times = {k.timeouts.kv_lease_ms, k.timeouts.kv_renew_ms, k.timeouts.handoff_ms};
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   s.experts = experts_of(k, c.layout, place, s.process);
+  s.ranks = ranks_of(k, place, s.process);
   reap_segments("troupe." + segment_part(k.cluster.name) + "." + segment_part(s.process.node) + ".");
   own_record::check_free(*c.state, s.process.name);
+  if (s.ranks && !s.ranks->leads() && !joined_engine(*s.ranks, signals, o))
+    return exit_ok;
   std::optional<own_record> record;
   worker_process p(s);
   record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},
@@ -255,7 +281,7 @@ int run_worker(const cluster_process_options& o) {
                s.process.incarnation, s.at.host, p.port());
   serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
   signals.release();
-  if (const auto why = p.expelled()) {
+  if (const auto why = p.expelled(); why && !p.told_to_stop()) {
     spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.process.name, *why);
     return exit_internal;
   }

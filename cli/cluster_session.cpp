@@ -1,5 +1,4 @@
 #include "cli/cluster_session.hpp"
-#include "actors/cluster_access.hpp"
 #include "cli/cluster_file.hpp"
 #include "cli/engine_settings.hpp"
 #include "cluster/incarnation.hpp"
@@ -20,23 +19,24 @@ loaded_cluster load_from(const endpoint& coordinator) {
   return load_cluster_text(text->toml);
 }
 
-cluster_access access_to(const std::string& where, int& most_sequences) {
+named_cluster cluster_at(const std::string& where) {
   const auto at = parse_endpoint(where);
   const bool is_file = std::filesystem::exists(where);
   if (!is_file && !at)
     throw config_error("command line", "--cluster", where, "is neither a file nor an address with a port",
                        "give the cluster's file, or what troupe launch printed");
   const loaded_cluster c = is_file ? load_cluster({where, {}}) : load_from(*at);
-  cluster_access a;
+  named_cluster found;
+  found.ledger = c.configuration.ledger;
+  cluster_access& a = found.access;
   a.identity = identity_of(c.configuration, client_key_name, c.layout, *c.state);
   a.host = c.configuration.control.bind;
   a.name = "client." + std::to_string(mint_incarnation());
   a.model = c.configuration.model.path;
   a.seed = c.configuration.model.seed;
-  most_sequences = 0;
   for (const rank_place& r : c.layout.ranks)
-    most_sequences += options_of(c.configuration, c.configuration.worker_group[r.group]).max_num_seqs;
-  return a;
+    found.most_sequences += options_of(c.configuration, c.configuration.worker_group[r.group]).max_num_seqs;
+  return found;
 }
 
 } // namespace
@@ -53,13 +53,19 @@ void check_engine(const engine_flags& flags) {
                        "leave it out: engine options stand in the cluster's file");
 }
 
-std::unique_ptr<engine_session> make_session(const engine_flags& flags) {
+std::optional<named_cluster> find_cluster(const engine_flags& flags) {
   check_engine(flags);
-  if (!flags.cluster.empty()) {
-    int most = 0;
-    const cluster_access access = access_to(flags.cluster, most);
-    auto session = std::make_unique<engine_session>(access, flags.metrics_file);
-    session->most_sequences = most;
+  return flags.cluster.empty() ? std::nullopt : std::optional(cluster_at(flags.cluster));
+}
+
+std::unique_ptr<engine_session> make_session(const engine_flags& flags) {
+  return make_session(flags, find_cluster(flags));
+}
+
+std::unique_ptr<engine_session> make_session(const engine_flags& flags, const std::optional<named_cluster>& cluster) {
+  if (cluster) {
+    auto session = std::make_unique<engine_session>(cluster->access, flags.metrics_file);
+    session->most_sequences = cluster->most_sequences;
     return session;
   }
   const engine_options o = resolve_engine_options(flags, process_environment());

@@ -61,7 +61,7 @@ std::size_t active_processes(const cluster_status& s) {
   }));
 }
 
-void check_launchable(const cluster_configuration& c) {
+void check_launchable(const cluster_configuration& c, const cluster_layout& layout) {
   const launcher_kind by = c.cluster.launcher;
   if (by == launcher_kind::slurm || by == launcher_kind::k8s)
     throw config_error("", "cluster.launcher", std::string(text_of(by)), "is not built yet",
@@ -79,6 +79,7 @@ void check_launchable(const cluster_configuration& c) {
   if (c.security.mode == security_mode::mutual && !c.data.encrypt)
     throw config_error("", "data.encrypt", "false", "bulk bytes between hosts are always encrypted in this version",
                        "leave it out");
+  check_shared_contexts(c, layout);
 }
 
 // The processes that a cluster begins with: each host's agent starts the rest.
@@ -138,23 +139,13 @@ private:
   int fd_;
 };
 
-// What the configuration asks for and this version does otherwise: the results are the same, the work is not shared.
-void say_what_is_not_shared(const cluster_configuration& c) {
-  for (const worker_group_section& g : c.worker_group) {
-    if (g.context_parallel > 1)
-      spdlog::warn(
-          "worker_group.{}: contexts are not shared between processes yet: every worker computes whole prompts",
-          g.name);
-  }
-}
-
 } // namespace
 
 int run_launch(const launch_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
   const cluster_configuration& k = c.configuration;
-  check_launchable(k);
+  check_launchable(k, c.layout);
   if (k.cluster.launcher == launcher_kind::manual)
     return print_commands(c, o.file.file);
   const launch_lock alone(*c.state);
@@ -170,7 +161,6 @@ int run_launch(const launch_options& o) {
                              std::to_string(other->pid) + ")",
                          "stop it first: troupe stop, or name another state_dir");
   }
-  say_what_is_not_shared(k);
   const std::string file = c.state->configuration_file();
   if (const status s = write_whole_file(file, to_toml(k)); !s)
     throw config_error("", "cluster.state_dir", file, s.failure().message, "name a folder that this user may write");

@@ -286,7 +286,9 @@ command_line parse_command_line(int argc, char** argv) {
   CLI::App* batch_verb = app.add_subcommand("batch", "Run the requests of IN.jsonl, one JSON object a line, and append "
                                                      "result lines to OUT.jsonl in the order in which they end.\n"
                                                      "Results that OUT already holds are kept and not computed again, "
-                                                     "so an interrupted batch is continued by the same command.");
+                                                     "so an interrupted batch is continued by the same command.\n"
+                                                     "On a cluster with ledger.mode = disk its open requests go on "
+                                                     "behind their tokens, which OUT.ledger holds until the end.");
   batch_verb->add_option("IN", batch.input, "request lines (- is standard input)")->required()->type_name("IN.jsonl");
   batch_verb->add_option("OUT", batch.output, "result lines (- is standard output)")
       ->required()

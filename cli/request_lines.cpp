@@ -69,7 +69,7 @@ result<engine_request> request_lines::request_of(const std::string& line, bad_li
 
 request_source::state request_lines::next(engine_request& out) {
   std::string line;
-  while (!failed_) {
+  while (!failed_ && !ended_) {
     bad_line bad;
     result<engine_request> request = error{"line_too_long", "the line is longer than 64 MiB"};
     switch (in_.next(line)) {

@@ -35,6 +35,7 @@ protected:
   // A well-formed request: may change it, or leave it out by returning false.
   virtual bool accept(engine_request& request) = 0;
   virtual bool report(const bad_line& bad) = 0; // false: stop reading
+  void read_no_more() { ended_ = true; }        // the next one is the end
 
 private:
   result<engine_request> request_of(const std::string& line, bad_line& bad);
@@ -42,7 +43,7 @@ private:
   line_reader in_;
   const LLM& engine_;
   std::unordered_set<std::string> seen_;
-  bool failed_ = false;
+  bool failed_ = false, ended_ = false;
 };
 
 } // namespace troupe

@@ -88,14 +88,23 @@ json groups_of(const cluster_status& s) {
   return groups;
 }
 
-json json_of(const cluster_status& s, const std::vector<std::string>& why) {
+// Of a worker; null: this configuration has no such rank.
+const rank_place* place_of(const member_report& m, const cluster_layout& layout) {
+  const member& who = m.known.who;
+  return who.role == member_role::worker && who.rank < layout.ranks.size() ? &layout.ranks[who.rank] : nullptr;
+}
+
+json json_of(const cluster_status& s, const cluster_layout& layout, const std::vector<std::string>& why) {
   json members = json::array();
-  for (const member_report& m : s.members)
+  for (const member_report& m : s.members) {
+    const rank_place* place = place_of(m, layout);
     members.push_back({{"name", m.known.who.name},
                        {"role", role_of(m)},
                        {"state", state_of(m)},
                        {"node", m.known.who.node},
                        {"rank", m.known.who.role == member_role::worker ? json(m.known.who.rank) : json()},
+                       {"engine", place ? json(place->engine) : json()},
+                       {"cp_rank", place ? json(place->cp_rank) : json()},
                        {"incarnation", m.known.who.incarnation},
                        {"at", to_string(endpoint{m.known.who.host, m.known.who.port})},
                        {"silent_ms", m.silent_ms},
@@ -104,6 +113,7 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
                        {"waiting", m.progress.waiting},
                        {"free_blocks", m.progress.free_blocks},
                        {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()}});
+  }
   return {{"status", why.empty() ? "ok" : "degraded"},
           {"reasons", why},
           {"leader", s.leader},
@@ -115,9 +125,22 @@ json json_of(const cluster_status& s, const std::vector<std::string>& why) {
           {"expert_groups", groups_of(s)}};
 }
 
-std::string text_of(const cluster_status& s, const std::string& name, const std::vector<std::string>& why) {
+// Engines whose ranks are several processes.
+std::string engines_text(const loaded_cluster& c) {
+  std::string out;
+  for (const rank_place& r : c.layout.ranks) {
+    const worker_group_section& g = c.configuration.worker_group[r.group];
+    if (g.context_parallel > 1 && r.cp_rank == 0)
+      out += fmt::format("engine {} of {}: ranks {} to {} compute prompts together, {} takes requests\n", r.engine,
+                         g.name, r.rank.value, r.rank.value + static_cast<std::uint32_t>(g.context_parallel) - 1,
+                         name_of_rank(c.configuration, r));
+  }
+  return out;
+}
+
+std::string text_of(const cluster_status& s, const loaded_cluster& c, const std::vector<std::string>& why) {
   std::string out =
-      fmt::format("{}: {}, led by {} in term {}, membership epoch {}, up {:.1f} s\n", name,
+      fmt::format("{}: {}, led by {} in term {}, membership epoch {}, up {:.1f} s\n", c.configuration.cluster.name,
                   why.empty() ? "ok" : "degraded", s.leader, s.term, s.mepoch, static_cast<double>(s.uptime_ms) / 1000);
   for (const std::string& w : why)
     out += "  " + w + "\n";
@@ -131,6 +154,7 @@ std::string text_of(const cluster_status& s, const std::string& name, const std:
                          m.progress.waiting, m.progress.free_blocks);
     out += "\n";
   }
+  out += engines_text(c);
   for (const expert_group_report& g : s.groups)
     out += fmt::format("expert group {}: ranks {} to {}, {}, pver {}, {} experts in {} slots of {} layers, "
                        "balancedness {:.3f} over {} steps, {} moved\n",
@@ -170,8 +194,7 @@ int run_status(const status_options& o) {
       const auto why = complaints(*s, c);
       if (o.watch && !o.json && ::isatty(STDOUT_FILENO) == 1)
         std::cout << "\033[H\033[J";
-      std::cout << (o.json ? json_of(*s, why).dump() + "\n" : text_of(*s, c.configuration.cluster.name, why))
-                << std::flush;
+      std::cout << (o.json ? json_of(*s, c.layout, why).dump() + "\n" : text_of(*s, c, why)) << std::flush;
       if (!o.watch)
         return why.empty() ? exit_ok : exit_degraded;
     }

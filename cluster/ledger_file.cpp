@@ -1,4 +1,5 @@
 #include "cluster/ledger_file.hpp"
+#include "cluster/params_bytes.hpp"
 #include "cluster/record_bytes.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <algorithm>
@@ -19,23 +20,13 @@ template <class Archive> void serialize(Archive& a, req_t& v) {
   auto& [origin, number] = v;
   a(origin, number);
 }
-template <class Archive> void serialize(Archive& a, structured_output_args& v) {
-  auto& [type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot] = v;
-  a(type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot);
-}
-template <class Archive> void serialize(Archive& a, sampling_params& v) {
-  auto& [temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_ids, n, logprobs, top, prompt,
-         mode, seed, constraint, golden, bias] = v;
-  a(temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_ids, n, logprobs, top, prompt,
-    mode, seed, constraint, golden, bias);
-}
 template <class Archive> void serialize(Archive& a, ledger_request& v) {
   auto& [req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt] = v;
   a(req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt);
 }
 template <class Archive> void serialize(Archive& a, ledger_tokens& v) {
-  auto& [req, branch, attempt, first, ids, bounds, logprobs, top] = v;
-  a(req, branch, attempt, first, ids, bounds, logprobs, top);
+  auto& [req, branch, attempt, first, ids, bounds, logprobs, top, prompt_logprobs, logits] = v;
+  a(req, branch, attempt, first, ids, bounds, logprobs, top, prompt_logprobs, logits);
 }
 template <class Archive> void serialize(Archive& a, ledger_attempt& v) {
   auto& [req, branch, attempt] = v;
@@ -89,22 +80,30 @@ private:
     if (find(r))
       return; // admitted twice: the first one counts
     open_[key(r)] = all_.size();
-    ledger_tokens none{r.req, r.branch, r.attempt, static_cast<std::int64_t>(r.prompt.size()), {}, {}, {}, {}};
+    ledger_tokens none{r.req, r.branch, r.attempt, static_cast<std::int64_t>(r.prompt.size()), {}, {}, {}, {}, {}, {}};
     all_.push_back({std::move(r), std::move(none)});
   }
   void on(ledger_tokens& t) {
     ledger_entry* e = find(t);
     if (!e || t.first_position != e->output.first_position + static_cast<std::int64_t>(e->output.ids.size()))
       return; // a writer appends in order: nothing that a reader could have seen is lost
+    on(ledger_attempt{t.req, t.branch, t.attempt});
     e->output.ids.insert(e->output.ids.end(), t.ids.begin(), t.ids.end());
     e->output.bounds.insert(e->output.bounds.end(), t.bounds.begin(), t.bounds.end());
     e->output.logprobs += t.logprobs;
     e->output.top += t.top;
-    on(ledger_attempt{t.req, t.branch, t.attempt});
+    e->output.prompt_logprobs += t.prompt_logprobs;
+    e->output.logits += t.logits;
   }
   void on(const ledger_attempt& a) {
-    if (ledger_entry* e = find(a))
-      e->request.attempt = e->output.attempt = std::max(e->request.attempt, a.attempt);
+    ledger_entry* e = find(a);
+    if (!e || a.attempt <= e->request.attempt)
+      return;
+    e->request.attempt = e->output.attempt = a.attempt;
+    if (e->output.ids.empty()) { // rows of a prompt that gave no token yet come again
+      e->output.prompt_logprobs.clear();
+      e->output.logits.clear();
+    }
   }
   void on(const ledger_closed& c) {
     dropped_ = true;
@@ -148,7 +147,7 @@ std::vector<ledger_record> records_of(std::span<const ledger_entry> open) {
   std::vector<ledger_record> out;
   for (const ledger_entry& e : open) {
     out.emplace_back(e.request);
-    if (!e.output.ids.empty())
+    if (!e.output.ids.empty() || !e.output.prompt_logprobs.empty() || !e.output.logits.empty())
       out.emplace_back(e.output);
   }
   return out;
@@ -283,6 +282,15 @@ status ledger_file::sync() {
   durable_ = appended_;
   unsynced_since_.reset();
   return nothing{};
+}
+
+status ledger_file::compact() {
+  open_branches open;
+  std::uint64_t records = 0;
+  std::ifstream in(settings_.path, std::ios::binary);
+  if (read_records(in, end_, open, records) != end_)
+    return failed("it cannot be read again");
+  return rewrite(open.entries());
 }
 
 status ledger_file::rewrite(std::span<const ledger_entry> open) {

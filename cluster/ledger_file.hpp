@@ -37,8 +37,9 @@ struct ledger_tokens {
   std::uint32_t branch = 0, attempt = 1;
   std::int64_t first_position = 0;
   std::vector<std::int32_t> ids;
-  std::vector<std::uint32_t> bounds; // tokens of each step, in sum those of ids
-  std::string logprobs, top;         // packed as in `tokens`
+  std::vector<std::uint32_t> bounds;       // tokens of each step, in sum those of ids
+  std::string logprobs, top;               // packed as in `tokens`
+  std::string prompt_logprobs{}, logits{}; // likewise; all of it comes before the first token
   bool operator==(const ledger_tokens&) const = default;
 };
 
@@ -48,7 +49,7 @@ struct ledger_attempt { // the branch starts over somewhere else
   bool operator==(const ledger_attempt&) const = default;
 };
 
-struct ledger_closed { // finished, failed or cancelled, and its reader knows
+struct ledger_closed { // finished or failed, or nobody will go on with it
   req_t req;
   std::uint32_t branch = 0;
   bool operator==(const ledger_closed&) const = default;
@@ -101,6 +102,8 @@ public:
   status sync();
   // The same ledger with these open branches alone, all at once.
   status rewrite(std::span<const ledger_entry> open);
+  // The same without what is closed.
+  status compact();
 
   std::uint64_t appended() const { return appended_; } // records since open()
   std::uint64_t durable() const { return durable_; }   // of these, surely on disk

@@ -25,4 +25,9 @@ std::optional<std::uint32_t> token_ledger::next_attempt() {
   return ++attempt_;
 }
 
+void token_ledger::go_on_at(std::uint32_t attempt) {
+  max_attempts_ += attempt - attempt_;
+  attempt_ = attempt;
+}
+
 } // namespace troupe

@@ -32,6 +32,8 @@ public:
 
   // Starts over on another place: the attempt's number, nothing when all attempts are used.
   std::optional<std::uint32_t> next_attempt();
+  // Goes on with what another process had taken by its attempts, of which this is the next; here all may follow anew.
+  void go_on_at(std::uint32_t attempt);
 
   std::uint32_t attempt() const { return attempt_; }
   std::int64_t next_position() const { return first_position_ + static_cast<std::int64_t>(tokens_.size()); }

@@ -1,5 +1,6 @@
 // Context-parallel ranks against one rank: equal logits and equal caches, bit for bit, whatever the steps were.
 #include "actors/context_exchange.hpp"
+#include "actors/context_processes.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/hand_drafts.hpp"
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <unistd.h>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -147,18 +149,38 @@ outcome run_rank(device& dev, const std::shared_ptr<const model_weights>& weight
   return o;
 }
 
+// How ranks exchange rows: by pointer, as in one process, or over a board, as processes do, whose places hold less than
+// the rows of a layer.
+enum class carrier { pointers, board };
+
+std::vector<std::unique_ptr<context_group>> made_groups(carrier by, int ranks) {
+  std::vector<std::unique_ptr<context_group>> groups;
+  const auto meeting = std::make_shared<context_meeting>(ranks);
+  const std::string name = segment_name("test" + std::to_string(::getpid()), "n0", "cp", "meet").value();
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (by == carrier::pointers) {
+      groups.push_back(std::make_unique<context_exchange>(meeting, rank, 600s));
+      continue;
+    }
+    auto board = rank == 0 ? meeting_board::create(name, {static_cast<std::size_t>(ranks), std::size_t{48} << 10, ""})
+                           : meeting_board::attach(name, static_cast<std::size_t>(rank));
+    BOOST_REQUIRE_MESSAGE(board, (board ? "" : board.failure().message));
+    groups.push_back(std::make_unique<context_processes>(std::make_shared<meeting_board>(std::move(*board)), 600s,
+                                                         [](const std::string&) {}));
+  }
+  return groups;
+}
+
 // One rank on each of the devices.
 std::vector<outcome> run_group(const std::vector<std::string>& names, const runner_options& options,
-                               const std::vector<hand_step>& steps) {
+                               const std::vector<hand_step>& steps, carrier by = carrier::pointers) {
   const auto ranks = static_cast<int>(names.size());
-  const auto meeting = std::make_shared<context_meeting>(ranks);
+  const auto groups = made_groups(by, ranks);
   std::vector<std::unique_ptr<device>> devices;
-  std::vector<std::unique_ptr<context_exchange>> groups;
   std::map<std::string, std::shared_ptr<const model_weights>> weights;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string& name = names[static_cast<std::size_t>(rank)];
     devices.push_back(open_device(name, {.threads = 1, .cores = {}}));
-    groups.push_back(std::make_unique<context_exchange>(meeting, rank, 600s));
     auto& w = weights[name];
     if (!w)
       w = load_weights(tiny_checkpoint(), *devices.back(), {.experts = true, .max_positions = 1024 + 8},
@@ -190,14 +212,14 @@ template <class T> bool same_bytes(const std::vector<T>& a, const std::vector<T>
 
 // Groups of these sizes, spread over the devices, against one rank on the first.
 void compare(const std::vector<std::string>& devices, roundings rounding, const std::vector<int>& sizes,
-             const std::vector<hand_step>& steps, yoco_mode yoco = yoco_mode::off) {
+             const std::vector<hand_step>& steps, yoco_mode yoco = yoco_mode::off, carrier by = carrier::pointers) {
   const runner_options options = options_of(rounding, yoco);
   const outcome alone = run_group({devices[0]}, options, steps)[0];
   for (const int ranks : sizes) {
     std::vector<std::string> names;
     for (int rank = 0; rank < ranks; ++rank)
       names.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);
-    const auto group = run_group(names, options, steps);
+    const auto group = run_group(names, options, steps, by);
     std::vector<std::uint64_t> counts(alone.counts.size());
     for (std::size_t rank = 0; rank < group.size(); ++rank) {
       const auto& o = group[rank];
@@ -250,6 +272,18 @@ BOOST_AUTO_TEST_CASE(ranks_with_queues_give_the_bits_of_one_rank) {
   const std::vector<std::int32_t> lengths{333, 131, 127}, few{140, 31};
   compare({"queued cpu"}, roundings::serving, by_build<std::vector<int>>({2, 3}, {2}, {2}),
           program(7, tiny_checkpoint()->config().vocab_size, by_build(lengths, few, few)));
+}
+
+// As between processes.
+BOOST_AUTO_TEST_CASE(ranks_that_show_rows_on_a_board_give_the_bits_of_one_rank) {
+  const int vocab = tiny_checkpoint()->config().vocab_size;
+  if (any_sanitizer) {
+    compare({"cpu"}, roundings::serving, {2}, program(2, vocab, {140, 31}), yoco_mode::off, carrier::board);
+    return;
+  }
+  compare({"cpu"}, roundings::serving, {2, 3}, program(8, vocab, {700, 1, 258}, 300), yoco_mode::compact,
+          carrier::board);
+  compare({"queued cpu"}, roundings::serving, {2}, program(7, vocab, {333, 131}), yoco_mode::off, carrier::board);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_on_a_gpu_give_the_bits_of_one_rank) {

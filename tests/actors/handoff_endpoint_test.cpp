@@ -52,8 +52,9 @@ struct two_ends {
   notes from_notes, to_notes; // outlive the threads that write them
   std::unique_ptr<handoff_endpoint> from, to;
   explicit two_ends(bool shared, handoff_times times = {})
-      : from(std::make_unique<handoff_endpoint>(setup_of(1, shared, times))),
-        to(std::make_unique<handoff_endpoint>(setup_of(2, shared, times))) {
+      : two_ends(setup_of(1, shared, times), setup_of(2, shared, times)) {}
+  two_ends(const handoff_setup& a, const handoff_setup& b)
+      : from(std::make_unique<handoff_endpoint>(a)), to(std::make_unique<handoff_endpoint>(b)) {
     from_notes.listen_to(*from);
     to_notes.listen_to(*to);
   }
@@ -111,6 +112,28 @@ BOOST_AUTO_TEST_CASE(caches_arrive_over_both_carriers) {
     BOOST_TEST(e.from->counters().sending + e.to->counters().receiving == 0u);
     BOOST_TEST(e.from->counters().tail_bytes_max >= 5300u);
   }
+}
+
+// Keys come with the views, when the endpoints have been at work for a while.
+BOOST_AUTO_TEST_CASE(caches_arrive_encrypted_once_the_sender_is_known) {
+  const curve_keys ours = make_curve_keys().value(), theirs = make_curve_keys().value();
+  handoff_setup a = setup_of(1, false), b = setup_of(2, false);
+  a.bulk = std::make_shared<bulk_context>(security_mode::mutual, ours);
+  b.bulk = std::make_shared<bulk_context>(security_mode::mutual, theirs);
+  two_ends e(a, b);
+  std::this_thread::sleep_for(50ms);
+  b.bulk->admit({ours.public_key});
+  e.to->set_sender_keys({{1, ours.public_key}});
+  handoff_ticket ticket = e.there(1);
+  ticket.key = theirs.public_key;
+  e.to->expect(two_ends::here(1), 200);
+  e.from->open(ticket, 200);
+  e.from->add(1, bytes_of(5000, 1), false, 0);
+  e.from->add(1, bytes_of(5300, 100), true, 128);
+  const handoff_note n = e.to_notes.next();
+  BOOST_REQUIRE((n.what == news::arrived && n.image));
+  BOOST_TEST(n.image->size() == 10300u);
+  BOOST_TEST((e.from_notes.next().what == news::sent));
 }
 
 BOOST_AUTO_TEST_CASE(what_waits_is_bounded_until_it_flows_again) {

@@ -276,4 +276,47 @@ BOOST_AUTO_TEST_CASE(a_full_disk_fails_and_loses_nothing) {
   BOOST_TEST((got.open[1].request == request(3)));
 }
 
+BOOST_AUTO_TEST_CASE(rows_of_a_prompt_come_again_with_an_attempt_before_its_first_token) {
+  const test_support::temporary_folder folder;
+  const auto rows = [](std::uint64_t number, std::uint32_t attempt) {
+    ledger_tokens t{{7, number}, 0, attempt, 3, {}, {}, "", ""};
+    t.prompt_logprobs = "p" + std::to_string(attempt);
+    t.logits = "l";
+    return t;
+  };
+  const std::vector<ledger_record> records{
+      request(1), rows(1, 1), ledger_attempt{{7, 1}, 0, 2}, rows(1, 2),
+      request(2), rows(2, 1), output(2, 3, {5}, {1}),       ledger_attempt{{7, 2}, 0, 2}};
+  const auto got = reread(folder / "ledger", ledger_image(records));
+  BOOST_REQUIRE(got.open.size() == 2u);
+  BOOST_TEST(got.open[0].output.prompt_logprobs == "p2");
+  BOOST_TEST(got.open[0].output.logits == "l");
+  BOOST_TEST(got.open[1].output.prompt_logprobs == "p1");
+}
+
+BOOST_AUTO_TEST_CASE(an_open_ledger_becomes_short_and_goes_on) {
+  const test_support::temporary_folder folder;
+  ledger_file::recovered got;
+  {
+    auto file = ledger_file::open({folder / "ledger"}, got);
+    for (std::uint64_t i = 1; i <= 50; ++i) {
+      BOOST_TEST(static_cast<bool>(file->append(request(i), 0)));
+      BOOST_TEST(static_cast<bool>(file->append(output(i, 3, {1, 2}, {2}), 0)));
+      if (i != 20)
+        BOOST_TEST(static_cast<bool>(file->append(ledger_closed{{7, i}, 0}, 0)));
+    }
+    const std::uint64_t full = file->bytes();
+    BOOST_TEST(static_cast<bool>(file->compact()));
+    BOOST_TEST(file->bytes() < full / 40);
+    BOOST_TEST(file->durable() == file->appended());
+    BOOST_TEST(static_cast<bool>(file->append(output(20, 5, {3}, {1}), 0)));
+    const auto second = ledger_file::open({folder / "ledger"}, got);
+    BOOST_REQUIRE(!second);
+    BOOST_TEST(second.failure().code == "ledger_locked");
+  }
+  BOOST_TEST(static_cast<bool>(ledger_file::open({folder / "ledger"}, got)));
+  BOOST_REQUIRE(got.open.size() == 1u);
+  BOOST_TEST(got.open[0].output.ids == (list{1, 2, 3}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(the_loopback_example) {
 
 BOOST_AUTO_TEST_CASE(what_is_printed_is_a_file_of_the_same_cluster) {
   const temporary_folder folder;
-  for (const char* example : {"loopback-1p2d.toml", "prefill4-decode64.toml"}) {
+  for (const char* example : {"loopback-1p2d.toml", "loopback-cp2.toml", "prefill4-decode64.toml"}) {
     const auto run = run_troupe({"check", configs + example});
     test_support::write_text(folder / "printed.toml", run.out);
     const auto again = run_troupe({"check", folder / "printed.toml"});

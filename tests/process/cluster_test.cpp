@@ -15,6 +15,28 @@ std::uint64_t handoffs_of(const nlohmann::json& status, const char* what) {
   return sum;
 }
 
+// The steps that a worker has taken.
+std::uint64_t steps_of(const nlohmann::json& status, const std::string& name) {
+  for (const auto& m : status["members"])
+    if (m["name"] == name)
+      return m["steps"].get<std::uint64_t>();
+  return 0;
+}
+
+// Requests of every kind, half of them with long prompts that have nothing in common.
+std::string long_lines(int count) {
+  std::string lines;
+  for (auto line : json_lines(mixed_lines(count))) {
+    const int i = std::stoi(line["id"].get<std::string>().substr(1));
+    std::string prompt = "Notes of day " + std::to_string(i) + ". ";
+    for (int k = 0; i % 2 == 0 && k < 44; ++k)
+      prompt += "The quick brown fox jumps over the lazy dog. ";
+    line["prompt"] = prompt + line["prompt"].get<std::string>();
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(cluster_verbs)
@@ -124,6 +146,46 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   BOOST_TEST(group_of(c.status())["pver"].get<int>() > group["pver"].get<int>());
   BOOST_TEST(contains(run_troupe({"status", c.file}).out, "expert group decode.0: ranks 0 to 1, serving"));
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
+  running_cluster c({.group_keys = "context_parallel = 2\n"});
+  const std::string lines = long_lines(16);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  BOOST_TEST(up.err == "");
+  const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file});
+  BOOST_TEST(run.err == "");
+  check_equal(by_id(run.out), expected);
+  c.wait_until([](const nlohmann::json& s) { // each has computed every step
+    return steps_of(s, "decode.0") > 20 && steps_of(s, "decode.0") == steps_of(s, "decode.1");
+  });
+  const auto members = c.status()["members"];
+  for (const auto& m : members)
+    if (m["role"] == "worker")
+      BOOST_TEST(m["cp_rank"] == m["rank"]);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out,
+                      "engine 0 of decode: ranks 0 to 1 compute prompts together, decode.0 takes requests"));
+  for (const std::string victim : {"decode.1", "decode.0"}) {
+    const auto incarnations = [&] {
+      return std::pair(c.record("decode.0")["incarnation"].get<std::uint64_t>(),
+                       c.record("decode.1")["incarnation"].get<std::uint64_t>());
+    };
+    const auto before = incarnations();
+    const std::uint64_t steps = steps_of(c.status(), "decode.0");
+    std::string output;
+    std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+    c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.0") > steps + 10; });
+    c.kill(victim);
+    batch.join();
+    check_equal(by_id(output), expected);
+    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+    BOOST_TEST(incarnations().first != before.first); // the whole engine was started anew
+    BOOST_TEST(incarnations().second != before.second);
+  }
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }
@@ -242,6 +304,30 @@ BOOST_AUTO_TEST_CASE(prompts_and_outputs_are_computed_by_workers_of_their_own) {
   c.expect_nothing_left();
 }
 
+BOOST_AUTO_TEST_CASE(a_prompt_that_two_workers_compute_goes_on_at_a_third) {
+  running_cluster c({.workers = 1, .prompts = 2, .prompt_keys = "context_parallel = 2\n"});
+  const std::string lines = long_lines(12);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  c.wait_until([](const nlohmann::json& s) {
+    return steps_of(s, "prefill.1") > 0 && steps_of(s, "prefill.0") == steps_of(s, "prefill.1");
+  });
+  BOOST_TEST(handoffs_of(c.status(), "received") > 0u);
+  BOOST_TEST(handoffs_of(c.status(), "failed") == 0u);
+  std::string output;
+  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  const std::uint64_t before = steps_of(c.status());
+  c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
+  c.kill("prefill.1");
+  batch.join();
+  check_equal(by_id(output), expected);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
 // A stand-in for ssh runs what it is given on this host.
 BOOST_AUTO_TEST_CASE(hosts_are_started_through_ssh_and_end_with_it) {
   const temporary_folder bin;
@@ -288,6 +374,12 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_said) {
   said(run_troupe({"worker", c.file, "--rank", "7"}), 2, "one of: 0");
   said(run_troupe({"node", c.file, "--name", "n9"}), 2, "one of: n0");
   said(run_troupe({"launch", c.file, "--set", "cluster.colour=1"}), 2, "colour");
+  running_cluster shared({.group_keys = "context_parallel = 2\nexpert_parallel = 2\n"});
+  said(run_troupe({"launch", shared.file}), 2, "cannot share experts with others yet; give context_parallel = 1");
+  said(run_troupe({"worker", shared.file, "--rank", "0"}), 2, "cannot share experts with others yet");
+  running_cluster apart({.nodes = 2, .group_keys = "context_parallel = 2\n"});
+  said(run_troupe({"launch", apart.file, "--set", "worker_group.decode.node=[\"n0\", \"n1\"]"}), 2,
+       "rank 1 on n1 is not on the node of rank 0, n0; give the group nodes that take whole engines");
   const int port = free_port();
   const std::string set = "control.port=" + std::to_string(port);
   const int taken = ::socket(AF_INET, SOCK_STREAM, 0);

@@ -86,4 +86,18 @@ BOOST_AUTO_TEST_CASE(any_delivery_gives_a_prefix_of_the_truth) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_another_process_took_is_gone_on_with_and_leaves_all_attempts) {
+  token_ledger l(4, 3);
+  l.accept(1, 4, ids{1, 2});
+  l.go_on_at(9);
+  BOOST_TEST(l.attempt() == 9u);
+  BOOST_TEST((l.accept(1, 6, ids{3}).what == verdict::stale));
+  BOOST_TEST((l.accept(9, 4, ids{1, 5}).what == verdict::diverged));
+  BOOST_TEST((l.accept(9, 6, ids{3}).what == verdict::accepted));
+  BOOST_TEST(content(l) == (ids{1, 2, 3}));
+  BOOST_TEST(*l.next_attempt() == 10u);
+  BOOST_TEST(*l.next_attempt() == 11u);
+  BOOST_TEST(!l.next_attempt());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
