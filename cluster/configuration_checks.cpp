@@ -3,6 +3,7 @@
 #include "cluster/name_pattern.hpp"
 #include "cluster/toml_values.hpp"
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fmt/format.h>
 #include <map>
@@ -25,6 +26,40 @@ bool is_wildcard(std::string_view address) {
   return address == "0.0.0.0" || address == "::";
 }
 
+// Keys that are read, checked and printed, and that nothing acts on yet. Of the sections of their own, all.
+constexpr std::array sections_without_effect{std::string_view("elastic."), std::string_view("fault.")};
+constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_s"),
+                                         std::string_view("control.health_port"),
+                                         std::string_view("control.unacked_messages"),
+                                         std::string_view("data.a2a_credit_steps"),
+                                         std::string_view("data.expert_credit_mib"),
+                                         std::string_view("data.gpu"),
+                                         std::string_view("eplb.backup"),
+                                         std::string_view("eplb.interval"),
+                                         std::string_view("eplb.load_period_steps"),
+                                         std::string_view("eplb.max_moves"),
+                                         std::string_view("eplb.migration_bandwidth_mb_s"),
+                                         std::string_view("eplb.min_gain"),
+                                         std::string_view("eplb.min_replicas"),
+                                         std::string_view("eplb.policy"),
+                                         std::string_view("eplb.spread"),
+                                         std::string_view("gateway.count"),
+                                         std::string_view("gateway.kv_watermark"),
+                                         std::string_view("gateway.max_attempts"),
+                                         std::string_view("gateway.node"),
+                                         std::string_view("gateway.port"),
+                                         std::string_view("gateway.queue_requests"),
+                                         std::string_view("gateway.queue_tokens"),
+                                         std::string_view("gateway.unacked_tokens"),
+                                         std::string_view("timeouts.drain"),
+                                         std::string_view("timeouts.request_tries"),
+                                         std::string_view("timeouts.takeover_ms")};
+
+bool is_without_effect(std::string_view key) {
+  return std::ranges::find(keys_without_effect, key) != keys_without_effect.end() ||
+         std::ranges::any_of(sections_without_effect, [&](std::string_view s) { return key.starts_with(s); });
+}
+
 class checker {
 public:
   explicit checker(configuration_reading& reading) : r_(reading), c_(reading.configuration) {}
@@ -42,6 +77,7 @@ public:
     check_faults();
     if (names_known_)
       check_places();
+    note_without_effect();
   }
 
 private:
@@ -255,6 +291,15 @@ private:
       fault(key, file, "there is no such file on this machine", "make it with troupe keygen, or correct the path");
     else if (secret && (info.st_mode & 077) != 0)
       fault(key, file, "others than its owner may use the private key", "chmod 600 " + file);
+  }
+
+  void note_without_effect() {
+    std::string keys;
+    for (const auto& [key, origin] : r_.origins)
+      if (is_without_effect(key))
+        keys += (keys.empty() ? "" : ", ") + key;
+    if (!keys.empty())
+      note("nothing acts on these keys in this version: " + keys);
   }
 
   // ---- numbers that belong together
