@@ -117,7 +117,7 @@ std::string cluster_backend::metrics() const {
     if (i.rank < front.metrics.size())
       e.requests = front.metrics[i.rank];
   }
-  return metrics_text(access_.identity.name, all, {});
+  return metrics_text(access_.identity.name, all, {}); // verifiers and grammar pools are in the workers
 }
 
 } // namespace

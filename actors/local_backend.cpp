@@ -108,16 +108,19 @@ std::string local_backend::metrics() const {
   const auto parts = report_of<started>(self, root_, start{}); // a verifier may be another than at the start
   const auto front = report_of<gateway_report>(self, parts.front, gateway_query{});
   std::vector<engine_snapshot> engines(parts.engines.size());
+  std::vector<std::vector<reliability>> confidences;
   for (std::size_t i = 0; i < engines.size(); ++i) {
     engine_snapshot& e = engines[i];
     e = snapshot_of(self, parts.engines[i].scheduler, parts.engines[i].kv);
     if (i < front.metrics.size())
       e.requests = front.metrics[i];
-    e.verifier = snapshot_of(report_of<spec_report>(self, parts.engines[i].verifier, spec_query{}), parts.engines, i);
+    auto verifier = report_of<spec_report>(self, parts.engines[i].verifier, spec_query{});
+    e.verifier = snapshot_of(verifier, parts.engines, i);
+    confidences.push_back(std::move(verifier.positions));
   }
   const auto grammars =
       parts.grammars ? report_of<grammar_report>(self, parts.grammars, grammar_query{}) : grammar_report{};
-  return metrics_text(model_, engines, grammars);
+  return metrics_text(model_, engines, {.grammars = &grammars, .verifiers = &confidences});
 }
 
 } // namespace

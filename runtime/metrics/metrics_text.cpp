@@ -1,5 +1,6 @@
 #include "runtime/metrics/metrics_text.hpp"
 #include "runtime/metrics/exposition.hpp"
+#include <tuple>
 
 namespace troupe {
 
@@ -31,6 +32,18 @@ public:
         out_.sample(labels, sample);
       }
   }
+  // A family with samples that two more labels tell apart: get, of an engine's index, gives them.
+  template <class Get>
+  void by_labels(const char* name, type t, const char* help, const char* label_a, const char* label_b, const Get& get) {
+    out_.family(name, t, help);
+    for (std::size_t i = 0; i < engines_.size(); ++i)
+      for (const auto& [a, b, sample] : get(i)) {
+        metric_labels labels = labels_[i];
+        labels.emplace_back(label_a, a);
+        labels.emplace_back(label_b, b);
+        out_.sample(labels, sample);
+      }
+  }
   // A family with one sample for the process.
   template <class Sample> void once(const char* name, type t, const char* help, const Sample& sample) {
     out_.family(name, t, help);
@@ -52,6 +65,18 @@ template <class T> labelled<T> by_position(const std::vector<T>& values) {
   labelled<T> out;
   for (std::size_t i = 0; i < values.size(); ++i)
     out.emplace_back(std::to_string(i), values[i]);
+  return out;
+}
+
+// Samples of each bin of confidences, named by its bounds ("0.9-1.0"), at each position.
+template <class T, class Get>
+std::vector<std::tuple<std::string, std::string, T>> by_bin(const std::vector<reliability>& positions, const Get& get) {
+  static_assert(reliability::bins == 10);
+  const auto bound = [](std::size_t tenths) { return tenths < 10 ? "0." + std::to_string(tenths) : "1.0"; };
+  std::vector<std::tuple<std::string, std::string, T>> out;
+  for (std::size_t p = 0; p < positions.size(); ++p)
+    for (std::size_t b = 0; b < reliability::bins; ++b)
+      out.emplace_back(std::to_string(p), bound(b) + "-" + bound(b + 1), get(positions[p].bin[b]));
   return out;
 }
 
@@ -168,8 +193,25 @@ void write_verifier(writer& w) {
          [](const s& e) { return static_cast<std::uint64_t>(e.verifier.useless); });
 }
 
-void write_constraints(writer& w, const grammar_report& g) {
-  using s = engine_snapshot;
+// The reliability curve: of each bin the share accepted (accepted / drafts) over the mean confidence (confidence /
+// drafts). Engines that share a verifier share the curve.
+void write_reliability(writer& w, const std::vector<std::vector<reliability>>& engines) {
+  const auto curve = [&](const char* name, const char* help, const auto& get) {
+    using value = decltype(get(reliability_bin{}));
+    w.by_labels(name, type::counter, help, "position", "confidence", [&](std::size_t engine) {
+      return by_bin<value>(engine < engines.size() ? engines[engine] : std::vector<reliability>{}, get);
+    });
+  };
+  curve("troupe:spec_decode_reliability_drafts_total",
+        "Drafts that verification reached, by position in the block and the drafter's confidence.",
+        [](const reliability_bin& b) { return b.drafts; });
+  curve("troupe:spec_decode_reliability_accepted_total", "Those of them that were accepted.",
+        [](const reliability_bin& b) { return b.accepted; });
+  curve("troupe:spec_decode_reliability_confidence_total", "Sum of their confidences: the acceptances foretold.",
+        [](const reliability_bin& b) { return b.confidence; });
+}
+
+void write_compiling(writer& w, const grammar_report& g) {
   w.once("troupe:grammar_requests_waiting", type::gauge, "Requests that wait for their constraint.", g.waiting);
   w.once("troupe:grammar_compilations_queued", type::gauge, "Constraints that no compiler has taken yet.", g.queued);
   w.once("troupe:grammar_compilations_running", type::gauge, "Constraints that are being compiled.", g.running);
@@ -182,6 +224,10 @@ void write_constraints(writer& w, const grammar_report& g) {
   w.once("troupe:grammar_cache_bytes", type::gauge, "Memory of the constraints in the cache.", g.kept_bytes);
   w.once("troupe:grammar_compile_seconds", type::histogram, "Processor time to compile a constraint or refuse it.",
          g.compile_time);
+}
+
+void write_masks(writer& w) {
+  using s = engine_snapshot;
   w.by_label("troupe:mask_windows_total", type::counter,
              "Masks of one sequence for one step: made in time for it, or more work than a step has for them.", "made",
              [](const s& e) {
@@ -251,13 +297,18 @@ void write_times(writer& w) {
 } // namespace
 
 std::string metrics_text(const std::string& model_name, std::span<const engine_snapshot> engines,
-                         const grammar_report& grammars) {
+                         const metric_parts& parts) {
   writer w(model_name, engines);
   write_state(w);
   write_engine_counters(w);
   write_speculation(w);
-  write_verifier(w);
-  write_constraints(w, grammars);
+  if (parts.verifiers) {
+    write_verifier(w);
+    write_reliability(w, *parts.verifiers);
+  }
+  if (parts.grammars)
+    write_compiling(w, *parts.grammars);
+  write_masks(w);
   write_request_counters(w);
   write_sizes(w);
   write_times(w);

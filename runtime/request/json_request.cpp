@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -202,6 +203,21 @@ void check_structured_keys(const json& v) {
              "max_whitespace", "indent", "any_order", "infer_type", "dot_excludes_newline"});
 }
 
+// A key that has no effect on this kind of constraint is a mistake, whatever its value. Unknown kinds are refused
+// later.
+void check_keys_of_kind(const json& v, const std::string& kind) {
+  if (kind != "json" && kind != "regex" && kind != "ebnf")
+    return;
+  const auto only_for = [&](const std::string& owner, std::initializer_list<const char*> keys) {
+    for (const std::string key : keys)
+      if (kind != owner && v.contains(key) && !v[key].is_null())
+        fail("so_invalid_args", "so_args." + key + " = " + v[key].dump() + " has no effect with schema_type " + kind +
+                                    ", it belongs to " + owner + "; leave it out");
+  };
+  only_for("json", {"strict", "any_whitespace", "max_whitespace", "indent", "any_order", "infer_type"});
+  only_for("regex", {"dot_excludes_newline"});
+}
+
 // A schema is text, not an object: the order of its keys and the digits of its numbers mean something.
 structured_output_args to_structured(const json& v) {
   if (!v.is_object())
@@ -233,6 +249,7 @@ structured_output_args to_structured(const json& v) {
   }
   if (!v.contains("schema"))
     fail("so_invalid_args", "so_args.schema is missing: the text of the constraint is needed");
+  check_keys_of_kind(v, a.schema_type);
   return a;
 }
 

@@ -194,6 +194,59 @@ BOOST_AUTO_TEST_CASE(an_abort_at_any_message_leaves_nothing_behind) {
   }
 }
 
+// A limit of no time is over when the compiler asks about it for the first time.
+BOOST_AUTO_TEST_CASE(a_compilation_ends_with_its_processor_time_and_its_compiler_takes_the_next_one) {
+  setup.grammars.compilers = 1;
+  setup.grammars.compile_seconds = 0;
+  launch(limits_of());
+  std::string words = "w0";
+  for (int i = 1; i < 2000; ++i)
+    words += "|w" + std::to_string(i);
+  open("long", stub_prompt(5, 1), within(words));
+  open("next", stub_prompt(5, 2), within("[ab]{2,3}"));
+  open("long again", stub_prompt(5, 3), within(words));
+  sched.run();
+  for (const char* id : {"long", "long again"}) {
+    BOOST_TEST(only(id).failure->code == "so_too_complex");
+    BOOST_TEST(only(id).failure->message.find("compiling it takes more than 0.0 s of processor time; simplify it") !=
+                   std::string::npos,
+               only(id).failure->message);
+  }
+  BOOST_TEST(only("next").finish_reason == "stop");
+  const grammar_report g = report();
+  BOOST_TEST((g.refused == 1 && g.compiled == 1 && g.lost == 0 && g.given_up == 0 && g.running == 0 && g.queued == 0));
+  expect_nobody_waits();
+  finish();
+}
+
+// vllm-project/vllm issue 54003
+BOOST_AUTO_TEST_CASE(schemas_that_are_too_deep_leave_the_compilers_to_others) {
+  setup.grammars.compilers = 1;
+  launch(limits_of());
+  const auto nested = [](int depth) {
+    std::string s = R"({"type":"integer"})";
+    for (int i = 0; i < depth; ++i)
+      s = R"({"oneOf":[)" + s + R"(,{"type":"object","properties":{"k":)" + s + "}}]}";
+    auto p = within("");
+    p.so_args = structured_output_args{.schema_type = "json", .schema = s};
+    return p;
+  };
+  for (int i = 0; i < 6; ++i) {
+    open("deep" + std::to_string(i), stub_prompt(5, i), nested(i % 2 == 0 ? 8 : 10), true,
+         "tenant" + std::to_string(i));
+    open("plain" + std::to_string(i), stub_prompt(5, i), within("[a-f]{" + std::to_string(i + 1) + "}"));
+  }
+  sched.run();
+  for (int i = 0; i < 6; ++i) {
+    BOOST_TEST(only("deep" + std::to_string(i)).failure->code == "so_too_complex");
+    BOOST_TEST(only("plain" + std::to_string(i)).finish_reason == "stop");
+  }
+  const grammar_report g = report();
+  BOOST_TEST((g.refused == 6 && g.compiled == 6 && g.running == 0 && g.queued == 0));
+  expect_nobody_waits();
+  finish();
+}
+
 // The one that is left still waits when the other no longer does.
 BOOST_AUTO_TEST_CASE(a_compilation_is_given_up_when_its_last_waiter_leaves) {
   setup.grammars.compilers = 0;

@@ -1,4 +1,5 @@
 // The verifier's messages, and what is left when it dies.
+#include "actors/expert_exchange.hpp"
 #include "actors/spec_verifier.hpp"
 #include "runtime/base/draft_split.hpp"
 #include "runtime/request/seeds.hpp"
@@ -147,11 +148,93 @@ BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
+BOOST_AUTO_TEST_SUITE(verifier_groups)
+
+namespace {
+
+struct no_experts final : expert_compute {
+  void run(int, const experts_args&) override { BOOST_ERROR("the stub model has no experts"); }
+};
+
+const group_planner& group_behind(const spec_verifier_actor& verifier) {
+  auto* v = dynamic_cast<spec_verifier_actor::stateful_pointer<spec_verifier_state>>(
+      caf::actor_cast<caf::abstract_actor*>(verifier));
+  BOOST_REQUIRE(v);
+  return *state_of(v).group;
+}
+
+} // namespace
+
+// Engines that share experts wait for one another: they have one verifier, and each of its decisions divides one
+// budget, the best one for the loads of both, among them.
+BOOST_FIXTURE_TEST_CASE(engines_that_share_experts_share_one_budget, stub_process) {
+  setup.exchange = std::make_shared<expert_group>();
+  setup.experts = {std::make_shared<no_experts>(), std::make_shared<no_experts>()};
+  setup.speculation.curve = curve;
+  scheduler_limits limits;
+  limits.max_num_seqs = 8;
+  limits.max_num_batched_tokens = 64;
+  limits.max_model_len = 600;
+  limits.kv_blocks = 41;
+  limits.nextn = 3;
+  launch(limits, 2);
+  BOOST_REQUIRE((parts.engines[0].verifier == parts.engines[1].verifier));
+  for (const auto& e : engines) {
+    e->model.right = .7;
+    e->model.vary = true;
+  }
+  std::vector<std::string> ids;
+  for (int i = 0; i < 10; ++i) { // some much longer than others, so that the engines' loads differ
+    ids.push_back("r" + std::to_string(i));
+    open(ids.back(), stub_prompt(20, i), endless(i % 4 == 0 ? 150 : 30));
+  }
+  const group_planner& group = group_behind(parts.engines[0].verifier);
+  BOOST_REQUIRE(group.ranks().size() == 2u);
+  std::uint64_t seen = 0, checked = 0, uneven = 0;
+  while (turn(1)) {
+    if (group.decisions() == seen)
+      continue;
+    BOOST_REQUIRE(group.decisions() == seen + 1); // for both at once
+    seen = group.decisions();
+    if (std::ranges::any_of(group.ranks(), [](const auto& r) { return r.missed > 0; }))
+      continue; // one of them is idle or late
+    std::vector<rank_load> loads;
+    std::vector<std::int64_t> rows;
+    const std::vector<timed_size> times[] = {group.times(0), group.times(1)};
+    std::int64_t most = 0;
+    for (const auto& r : group.ranks()) {
+      loads.push_back({r.last.sequences, r.last.survivals, times[loads.size()]});
+      rows.push_back(r.total_q);
+      BOOST_TEST((r.total_q >= r.last.sequences && r.total_q <= (1 + limits.nextn) * r.last.sequences));
+      most += r.last.sequences + std::ssize(r.last.survivals);
+    }
+    const group_budget budget = best_group_budget(loads);
+    BOOST_TEST(rows == budget.rows, boost::test_tools::per_element());
+    BOOST_TEST(rows[0] + rows[1] <= most);
+    ++checked;
+    uneven += rows[0] != rows[1];
+  }
+  BOOST_TEST(checked > 10u);
+  BOOST_TEST(uneven > 0u);
+  for (const std::string& id : ids)
+    BOOST_REQUIRE(results[id].size() == 1u);
+  const auto report = query<spec_report>(parts.engines[1].verifier, spec_query{});
+  BOOST_TEST(report.decisions == seen);
+  BOOST_TEST(report.drafts > 0u);
+  for (const auto& e : parts.engines)
+    BOOST_TEST(query<scheduler_report>(e.scheduler, scheduler_query{}).metrics.speculation.draft_tokens > 0u);
+  expect_quiet();
+  finish();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
 BOOST_AUTO_TEST_SUITE(verifier_death)
 
 // Killed once the engine has handled `at` messages: no token changes, another one takes its place, and after too many
 // deaths the engine goes on without any.
 BOOST_AUTO_TEST_CASE(a_dead_verifier_is_replaced_and_no_token_changes) {
+  std::uint64_t decisions = 0; // of verifiers that took the place of dead ones
   for (const std::size_t at : {0u, 3u, 10u, 25u, 40u}) {
     stub_process w;
     w.setup.speculation.curve = curve;
@@ -160,28 +243,34 @@ BOOST_AUTO_TEST_CASE(a_dead_verifier_is_replaced_and_no_token_changes) {
     limits.max_num_batched_tokens = 64;
     limits.max_model_len = 600;
     limits.kv_blocks = 21;
+    limits.nextn = 3;
     w.launch(limits, 2);
-    std::vector<std::int32_t> prompt(40);
-    for (std::size_t i = 0; i < prompt.size(); ++i)
-      prompt[i] = static_cast<std::int32_t>(i * 7 % 500);
-    sampling_params p;
-    p.max_tokens = 20;
-    for (const char* id : {"a", "b", "c"})
-      w.open(id, prompt, p);
+    for (const auto& e : w.engines)
+      e->model.right = 1;
+    const std::vector<std::int32_t> prompt = stub_prompt(40, 0);
+    const sampling_params p = endless(60);
+    std::vector<std::string> ids;
     spec_verifier_actor before = w.parts.engines[0].verifier;
     for (int death = 0; death < 5; ++death) {
+      for (const char* id : {"a", "b", "c"}) {
+        ids.push_back(id + std::to_string(death));
+        w.open(ids.back(), prompt, p);
+      }
       w.turn(at);
       caf::anon_send_exit(before, caf::exit_reason::kill);
       w.turn(20);
-      const started now = w.query<started>(w.root, start{});
+      const started now = w.query<started>(w.root, start{});           // when the requests have ended
       BOOST_TEST((now.engines[0].verifier == before) == (death >= 3)); // three restarts
       BOOST_TEST((now.engines[1].verifier == w.parts.engines[1].verifier));
       before = now.engines[0].verifier;
-      if (death < 3)
-        BOOST_TEST(w.query<spec_report>(before, spec_query{}).ranks.size() == 1u);
+      if (death < 3) {
+        const auto report = w.query<spec_report>(before, spec_query{});
+        BOOST_TEST(report.ranks.size() == 1u);
+        decisions += report.decisions;
+      }
     }
     w.sched.run();
-    for (const char* id : {"a", "b", "c"}) {
+    for (const std::string& id : ids) {
       sequence_spec spec;
       spec.params = p;
       spec.prompt_tokens = 40;
@@ -195,6 +284,7 @@ BOOST_AUTO_TEST_CASE(a_dead_verifier_is_replaced_and_no_token_changes) {
     before = nullptr;
     w.finish();
   }
+  BOOST_TEST(decisions > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
 // Clusters of real processes on loopback: the bytes of one process whatever is killed, and nothing left behind.
 #include "tests/process/running_cluster.hpp"
+#include "tests/support/metric_text.hpp"
 
 using namespace process_test;
 using namespace std::chrono_literals;
@@ -53,11 +54,20 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   BOOST_TEST(status["status"] == "ok");
   BOOST_TEST(status["members"].size() == 4u);
   const auto expected = alone(lines);
+  const temporary_folder folder;
+  const std::string metrics = folder / "m.prom";
   for (const std::string& where : {c.file, endpoint}) {
-    const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", where});
+    const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", where, "--metrics", metrics});
     BOOST_TEST(run.exit_code == 0);
     BOOST_TEST(run.err == "");
     check_equal(by_id(run.out), expected);
+    // What only the workers know is left out: constants would look like measurements.
+    const std::string text = test_support::read_text(metrics);
+    BOOST_TEST(test_support::metric(text, "request_success_total") == static_cast<double>(expected.size()));
+    BOOST_TEST(test_support::metric(text, "steps_total") > 0);
+    for (const char* elsewhere :
+         {"grammar_", "spec_decode_budget_rows", "spec_decode_reliability", "spec_decode_useless"})
+      BOOST_TEST(!contains(text, std::string("troupe:") + elsewhere), elsewhere);
   }
   const auto other = run_troupe({"launch", c.file, "--set", "timeouts.dead_ms=4000"});
   BOOST_TEST(other.exit_code == 2);

@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(shared_cases) {
 }
 
 BOOST_AUTO_TEST_CASE(masks_agree_with_accept_over_the_whole_vocabulary) {
-  check_masks("ebnf.jsonl", compile_for_real, 3);
+  BOOST_TEST(check_masks("ebnf.jsonl", compile_for_real, 3) >= 20u);
 }
 
 BOOST_AUTO_TEST_CASE(no_maximal_munch) {

@@ -1,5 +1,6 @@
 // Constraints from JSON schemas: the cases of the JSON Schema Test Suite, probes in which other engines fail, refusals
 // with their paths, options.
+#include "runtime/grammar/constraint.hpp"
 #include "tests/runtime/grammar/schema_support.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
@@ -15,12 +16,12 @@ constexpr json_schema_options open_mode{.strict = false, .infer_type = false};
 constexpr json_schema_options strict_mode{.strict = true, .infer_type = false};
 
 struct score {
-  std::size_t rows = 0, passed = 0, unsound = 0, over_strict = 0, stretched = 0;
-  std::vector<std::string> refused;
+  std::size_t rows = 0, passed = 0, unsound = 0, stretched = 0;
+  std::vector<std::string> refused, over_strict; // the latter by id
   std::string text() const {
     return std::to_string(rows) + " rows: " + std::to_string(passed) + " passed, " + std::to_string(refused.size()) +
-           " refused, " + std::to_string(unsound) + " unsound, " + std::to_string(over_strict) + " over-strict, " +
-           std::to_string(stretched) + " stretched cases accepted";
+           " refused, " + std::to_string(unsound) + " unsound, " + std::to_string(over_strict.size()) +
+           " over-strict, " + std::to_string(stretched) + " stretched cases accepted";
   }
 };
 
@@ -55,7 +56,8 @@ score score_file(const std::string& file, bool strict) {
       BOOST_TEST(!(accepted && expect == "reject"), "unsound: " << id << " accepts " << text);
     }
     s.unsound += unsound;
-    s.over_strict += over_strict;
+    if (over_strict)
+      s.over_strict.push_back(id);
     s.passed += !unsound && !over_strict;
   }
   return s;
@@ -77,9 +79,40 @@ std::string refusal(std::string_view schema, const json_schema_options& options 
   return compiled_schema(schema, options).outcome();
 }
 
+// Over the real vocabulary; null: refused.
+std::shared_ptr<const compiled_grammar> compile_for_real(const std::string& schema,
+                                                         const json_schema_options& options = open_mode) {
+  constraint what;
+  what.text = schema;
+  what.schema = options;
+  const auto compiled = compile_constraint(what, real_vocabulary());
+  return compiled ? *compiled : nullptr;
+}
+
+// The texts of the tokens that may come after a text.
+std::vector<std::string> next_texts(const std::shared_ptr<const compiled_grammar>& grammar, const std::string& after) {
+  const token_vocabulary& v = grammar->vocabulary();
+  constraint_matcher m(grammar);
+  for (const std::int32_t token : real_tokenizer().encode(after, encode_mode::plain))
+    BOOST_REQUIRE_MESSAGE(m.accept(token), after << ": token " << token << " is refused");
+  BOOST_TEST(disagreements(m).empty());
+  std::vector<std::uint32_t> row(v.words());
+  m.fill(row.data());
+  std::vector<std::string> out;
+  for (std::int32_t id = 0; id < v.size(); ++id)
+    if (has_bit(row.data(), id))
+      out.emplace_back(v.text(id));
+  return out;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(json_schema)
+
+BOOST_AUTO_TEST_CASE(masks_agree_with_accept_over_the_whole_vocabulary) {
+  BOOST_TEST(check_masks(
+                 "json_schema_suite.jsonl", [](const std::string& s) { return compile_for_real(s); }, 8) >= 40u);
+}
 
 BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
   for (const bool strict : {false, true}) {
@@ -87,7 +120,7 @@ BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
     BOOST_TEST_MESSAGE((strict ? "suite, strict: " : "suite, open: ") << s.text());
     BOOST_TEST(s.rows == 109);
     BOOST_TEST(s.unsound == 0);
-    BOOST_TEST(s.over_strict == 0);
+    BOOST_TEST(s.over_strict.empty());
     BOOST_TEST(s.refused.size() == 3);
     for (const std::string& r : s.refused)
       BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos ||
@@ -108,6 +141,10 @@ BOOST_AUTO_TEST_CASE(schemas_of_a_folder) {
     for (const std::string& r : s.refused)
       BOOST_TEST_MESSAGE("  refused " << r);
     BOOST_TEST(s.unsound == 0);
+    // What structured_output.md decides otherwise than the verdicts: in the first one a text whose members are not in
+    // the order of their declaration (6.4), in the second a $ref whose sibling counts in draft 7 too (6.1).
+    for (const std::string& id : s.over_strict)
+      BOOST_TEST((!strict && (id == "Github_hard---o81160" || id == "Github_hard---o38538")), "over-strict: " << id);
     BOOST_TEST(static_cast<double>(s.passed) >= 0.92 * static_cast<double>(s.rows));
   }
 }
@@ -166,6 +203,52 @@ BOOST_AUTO_TEST_CASE(defects_reported_for_other_engines) {
              "text has that address, and nothing is fetched; copy it to $defs and refer to #/$defs/NAME");
   BOOST_TEST(verdicts(R"({"$defs":{"C":{"$anchor":"c","enum":["a","b"]}},"properties":{"c":{"$ref":"#c"}}})",
                       {R"({"c":"a"})", R"({"c":7})"}) == "TF");
+}
+
+// vllm-project/vllm issue 54003: compiling took longer than any deadline from depth 14 on.
+BOOST_AUTO_TEST_CASE(nested_alternatives_are_compiled_or_refused_at_once) {
+  const auto nested = [](int depth) {
+    std::string s = R"({"type":"integer"})";
+    for (int i = 0; i < depth; ++i)
+      s = R"({"oneOf":[)" + s + R"(,{"type":"object","properties":{"k":)" + s + "}}]}";
+    return s;
+  };
+  // {"k": v} satisfies depth d if exactly one holds: it satisfies depth d - 1, v does.
+  BOOST_TEST(verdicts(nested(1), {"7", R"({"k":7})", R"({"k":"x"})", "{}"}) == "TTFT");
+  BOOST_TEST(verdicts(nested(3), {"7", R"({"k":7})", R"({"k":"x"})", R"({"k":{"k":7}})"}) == "TTFT");
+  BOOST_TEST(verdicts(nested(4), {"7", R"({"k":7})", R"({"k":"x"})", R"({"k":{"k":7}})"}) == "TFFF");
+  BOOST_TEST(nested(8).size() > 15'000u);
+  BOOST_TEST(nested(10).size() > 60'000u);
+  for (const int depth : {8, 10, 8, 10, 8}) // nothing is left of the attempts before
+    BOOST_TEST(refusal(nested(depth)) == "so_too_complex: one place of the value has more than 4096 alternatives; use "
+                                         "fewer anyOf, oneOf and not");
+}
+
+// guidance-ai/llguidance issue 266: the key of an optional member that comes behind a later one was closed by a wrong
+// character.
+BOOST_AUTO_TEST_CASE(a_key_out_of_order_follows_the_policy) {
+  const std::string schema = R"({"type":"object","properties":{"forecast":{"type":"string"},
+                                 "temperature":{"type":"number"}},"required":["temperature"]})";
+  const std::string before = R"({"temperature": 68.5, "forecast)";
+  // The order of the declarations holds: what comes behind it is a member that was not declared, or nothing.
+  for (const std::string& text : next_texts(compile_for_real(schema), before))
+    BOOST_REQUIRE_MESSAGE(text[0] != '"', "a declared key is closed by " << text);
+  BOOST_TEST(verdicts(schema, {before + R"(": "rain"})", before + R"(s": 1})",
+                               R"({"forecast": "rain", "temperature": 1})", R"({"forecast": 1, "temperature": 1})"}) ==
+             "FTTF");
+  BOOST_TEST(next_texts(compile_for_real(schema, strict_mode), R"({"temperature": 68.5)").size() > 0u);
+  BOOST_TEST(verdicts(schema, {R"({"temperature": 68.5, "x": 1})", R"({"temperature": 68.5})"}, strict_mode) == "FT");
+  // In any order it is the declared one, closed by a quotation mark and followed by a string, in open mode too.
+  json_schema_options any_order = strict_mode;
+  any_order.any_order = true;
+  const auto texts = next_texts(compile_for_real(schema, any_order), before);
+  BOOST_TEST(texts.size() >= 2u); // `"` and `":`
+  for (const std::string& text : texts)
+    BOOST_REQUIRE_MESSAGE(text[0] == '"' && text.find_first_not_of(" \n\t\r:\"", 1) == text.npos,
+                          "the key is followed by " << text);
+  any_order.strict = false;
+  BOOST_TEST(verdicts(schema, {before + R"(": "rain"})", before + R"(": 1})", before + R"(s": 1})", before + "': 1}"},
+                      any_order) == "TFTF");
 }
 
 BOOST_AUTO_TEST_CASE(references_and_recursion) {

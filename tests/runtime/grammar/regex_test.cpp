@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(shared_cases) {
 }
 
 BOOST_AUTO_TEST_CASE(masks_agree_with_accept_over_the_whole_vocabulary) {
-  check_masks("regex.jsonl", compile_for_real, 4);
+  BOOST_TEST(check_masks("regex.jsonl", compile_for_real, 4) >= 20u);
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {

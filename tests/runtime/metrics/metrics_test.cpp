@@ -1,5 +1,6 @@
 #include "runtime/metrics/exposition.hpp"
 #include "runtime/metrics/metrics_text.hpp"
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <limits>
 #include <sstream>
@@ -155,7 +156,7 @@ BOOST_AUTO_TEST_CASE(a_known_sequence_gives_this_text) {
       .waiting = 4, .queued = 1, .compiled = 9, .refused = 3, .hits = 12, .kept_bytes = 5000, .compile_time = {}};
   grammars.compile_time.observe(0.0015);
   grammars.compile_time.observe(0.7);
-  const std::string text = metrics_text("tiny \"v41\"", engines, grammars);
+  const std::string text = metrics_text("tiny \"v41\"", engines, {.grammars = &grammars, .verifiers = nullptr});
   const std::string both = R"(troupe:NAME{model_name="tiny \"v41\"",engine="0"} FIRST
 troupe:NAME{model_name="tiny \"v41\"",engine="1"} SECOND
 )";
@@ -228,7 +229,10 @@ troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="tiny \"v41\"",e
 }
 
 BOOST_AUTO_TEST_CASE(names_that_dashboards_look_for_are_there) {
-  const std::string text = metrics_text("m", std::vector<engine_snapshot>(1));
+  const grammar_report grammars;
+  const std::vector<std::vector<reliability>> verifiers(1);
+  const std::string text =
+      metrics_text("m", std::vector<engine_snapshot>(1), {.grammars = &grammars, .verifiers = &verifiers});
   for (const char* name : {"num_requests_running",
                            "num_requests_waiting",
                            "kv_cache_usage_perc",
@@ -266,6 +270,56 @@ BOOST_AUTO_TEST_CASE(names_that_dashboards_look_for_are_there) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_a_process_does_not_know_is_left_out) {
+  const grammar_report grammars;
+  const std::vector<std::vector<reliability>> verifiers(1);
+  const std::vector<engine_snapshot> engines(1);
+  const auto has = [](const std::string& text, const std::string& name) {
+    return text.find("troupe:" + name) != std::string::npos;
+  };
+  const std::string none = metrics_text("m", engines, {}),
+                    compiling = metrics_text("m", engines, {.grammars = &grammars, .verifiers = nullptr}),
+                    verifying = metrics_text("m", engines, {.grammars = nullptr, .verifiers = &verifiers});
+  for (const char* of_pool : {"grammar_requests_waiting", "grammar_compiled_total", "grammar_compile_seconds"})
+    BOOST_TEST((!has(none, of_pool) && has(compiling, of_pool) && !has(verifying, of_pool)), of_pool);
+  for (const char* of_verifier : {"spec_decode_tokens_per_step", "spec_decode_budget_rows", "spec_decode_useless",
+                                  "spec_decode_calibration_error", "spec_decode_reliability_drafts_total"})
+    BOOST_TEST((!has(none, of_verifier) && !has(compiling, of_verifier) && has(verifying, of_verifier)), of_verifier);
+  for (const char* of_engines : {"mask_windows_total", "mask_fill_seconds", "spec_decode_num_draft_tokens_total",
+                                 "decode_steps_by_size_total", "num_requests_running"})
+    BOOST_TEST((has(none, of_engines) && has(compiling, of_engines) && has(verifying, of_engines)), of_engines);
+  BOOST_TEST(!has(none, "grammar_"));
+}
+
+BOOST_AUTO_TEST_CASE(confidences_stand_beside_what_was_accepted) {
+  calibration c;
+  const float block[] = {.95f, .45f, 1.f};
+  for (const std::int32_t accepted : {3, 1, 0, 2})
+    c.observe({block, accepted});
+  const std::vector<std::vector<reliability>> verifiers{{}, {c.positions().begin(), c.positions().end()}};
+  const std::string text =
+      metrics_text("m", std::vector<engine_snapshot>(2), {.grammars = nullptr, .verifiers = &verifiers});
+  const auto value = [&](const std::string& name, const std::string& position, const std::string& bin) {
+    const std::string labels =
+        R"({model_name="m",engine="1",position=")" + position + R"(",confidence=")" + bin + R"("} )";
+    const std::string all = family(text, "troupe:spec_decode_reliability_" + name + "_total");
+    const std::size_t at = all.find(labels);
+    BOOST_REQUIRE_MESSAGE(at != std::string::npos, name << " lacks " << labels);
+    return all.substr(at + labels.size(), all.find('\n', at) - at - labels.size());
+  };
+  // Of drafts that verification reached: four, the three behind an accepted one, the two behind two.
+  BOOST_TEST(value("drafts", "0", "0.9-1.0") == "4");
+  BOOST_TEST(value("accepted", "0", "0.9-1.0") == "3");
+  BOOST_TEST(std::stod(value("confidence", "0", "0.9-1.0")) == 3.8, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(value("drafts", "1", "0.4-0.5") == "3");
+  BOOST_TEST(value("accepted", "1", "0.4-0.5") == "2");
+  BOOST_TEST(value("drafts", "2", "0.9-1.0") == "2");
+  BOOST_TEST(value("accepted", "2", "0.9-1.0") == "1");
+  BOOST_TEST(value("drafts", "2", "0.0-0.1") == "0");
+  const std::string drafts = family(text, "troupe:spec_decode_reliability_drafts_total");
+  BOOST_TEST(std::ranges::count(drafts, '\n') == 1 + 3 * 10); // nothing of an engine whose verifier knows nothing
+}
+
 BOOST_AUTO_TEST_CASE(drafts_count_by_position) {
   draft_counters c;
   c.take_sequence(5, 3);
@@ -288,7 +342,8 @@ BOOST_AUTO_TEST_CASE(drafts_count_by_position) {
   std::vector<engine_snapshot> engines(1);
   engines[0].steps.speculation = c;
   engines[0].verifier.calibration_error = {.25, .125};
-  const std::string text = metrics_text("m", engines);
+  const std::vector<std::vector<reliability>> verifiers(1);
+  const std::string text = metrics_text("m", engines, {.grammars = nullptr, .verifiers = &verifiers});
   BOOST_TEST(family(text, "troupe:spec_decode_num_accepted_tokens_per_pos_total") ==
              R"(# TYPE troupe:spec_decode_num_accepted_tokens_per_pos_total counter
 troupe:spec_decode_num_accepted_tokens_per_pos_total{model_name="m",engine="0",position="0"} 2

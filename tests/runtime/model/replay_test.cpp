@@ -6,7 +6,9 @@
 #include "tests/support/hand_drafts.hpp"
 #include "tests/support/hand_engine.hpp"
 #include <boost/test/unit_test.hpp>
+#include <cstdlib>
 #include <random>
+#include <sstream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -271,6 +273,24 @@ void expect_equal(replayed_model& a, replayed_model& b, const std::vector<ints>&
     BOOST_TEST((a.state(q) == b.state(q)), "state" << what << ", prompt " << q);
 }
 
+// Of prompts. By hand from TROUPE_REPLAY_LENGTHS: numbers and ranges, as "141 2049" or "100..3000 step 50".
+ints replay_lengths() {
+  const char* by_hand = std::getenv("TROUPE_REPLAY_LENGTHS");
+  std::istringstream in(by_hand != nullptr ? by_hand : "100 1024 2049 3000");
+  ints lengths;
+  for (std::string word; in >> word;) {
+    const std::size_t dots = word.find("..");
+    const std::int32_t first = std::stoi(word), last = dots == word.npos ? first : std::stoi(word.substr(dots + 2));
+    std::int32_t step = 1;
+    if (dots != word.npos)
+      BOOST_REQUIRE_MESSAGE(in >> word >> step && word == "step" && step > 0, "a range is written FIRST..LAST step N");
+    BOOST_REQUIRE_MESSAGE(first > 0 && last < 4096, "lengths are 1..4095");
+    for (std::int32_t length = first; length <= last; length += step)
+      lengths.push_back(length);
+  }
+  return lengths;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(replay)
@@ -363,6 +383,22 @@ BOOST_AUTO_TEST_CASE(exact_is_off_bit_for_bit) {
   replayed_model off(shared, yoco_mode::off, 0), exact(shared, yoco_mode::exact, 521);
   for (const std::int32_t length : {521, 522, 700})
     expect_equal(off, exact, {prompt_of(length, 11)}, 1024, length == 700 ? 128 : 1024);
+}
+
+// Both pairs, each side in chunks of its own.
+BOOST_AUTO_TEST_CASE(prompts_short_and_long) {
+  const shared_model shared("cpu");
+  replayed_model mask(shared, yoco_mode::mask, 140), compact(shared, yoco_mode::compact, 140),
+      off(shared, yoco_mode::off, 0), exact(shared, yoco_mode::exact, 521);
+  const ints lengths = replay_lengths();
+  for (const std::int32_t length : lengths) {
+    const std::vector<ints> prompts{prompt_of(length, static_cast<std::uint64_t>(length))};
+    expect_equal(mask, compact, prompts, 1024, 700);
+    expect_equal(off, exact, prompts, 1024, 450);
+  }
+  BOOST_REQUIRE(!lengths.empty());
+  BOOST_TEST_MESSAGE("mask and compact, exact and off: " << lengths.size() << " lengths from " << lengths.front()
+                                                         << " to " << lengths.back());
 }
 
 // One row less, and the oldest key of the last layer that is still wanted is another one.
