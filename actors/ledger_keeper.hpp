@@ -1,6 +1,6 @@
-// The ledger of one gateway's requests on disk (cluster.md §3.5): appends what the sessions tell, makes it durable in its
-// time, keeps the file short. Detached: files block. Nobody waits for it: what a dead process had not written yet is
-// computed again, to the same bytes.
+// The ledger of one gateway's requests on disk (cluster.md §3.5): appends what the sessions tell, makes it durable in
+// its time, keeps the file short. Detached: files block. Nobody waits for it: what a dead process had not written yet
+// is computed again, to the same bytes.
 #pragma once
 #include "actors/request_ledger.hpp"
 #include "cluster/control_messages.hpp"
@@ -12,8 +12,8 @@ namespace troupe {
 struct ledger_note { // LOCAL, one way
   ledger_record record;
 };
-// LOCAL, one way, to the keeper: this gateway's sessions write the ledger. It hears once that the ledger failed, and the
-// keeper ends with it.
+// LOCAL, one way, to the keeper: this gateway's sessions write the ledger. It hears once that the ledger failed, and
+// the keeper ends with it.
 struct ledger_user {
   caf::actor gateway;
 };
@@ -21,8 +21,7 @@ struct ledger_failed { // LOCAL, one way, to that gateway: nothing more is writt
   error why;
 };
 
-using ledger_keeper_actor =
-    caf::typed_actor<answers<ledger_note>, answers<ledger_user>, answers<tick>, answers<stop>>;
+using ledger_keeper_actor = caf::typed_actor<answers<ledger_note>, answers<ledger_user>, answers<tick>, answers<stop>>;
 
 struct ledger_keeper_setup {
   std::shared_ptr<request_ledger> ledger;

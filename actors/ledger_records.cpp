@@ -45,8 +45,8 @@ ledger_request ledger_request_of(const request_record& r, std::uint64_t seed, st
   l.prompt = r.prompt;
   l.params = r.params;
   l.seed = branch_seed(seed, branch);
-  l.truncation = replay_from(whole ? yoco_mode::off : terms.yoco, static_cast<std::int32_t>(r.prompt.size()),
-                             terms.yoco_keep);
+  l.truncation =
+      replay_from(whole ? yoco_mode::off : terms.yoco, static_cast<std::int32_t>(r.prompt.size()), terms.yoco_keep);
   l.eos_ids = terms.eos_ids;
   l.logit_rows = r.logit_rows;
   l.priority = r.priority;

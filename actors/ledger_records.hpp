@@ -1,5 +1,5 @@
-// What a session tells the ledger on disk, and how a request finds what an earlier process had of it. Pure functions and
-// values.
+// What a session tells the ledger on disk, and how a request finds what an earlier process had of it. Pure functions
+// and values.
 #pragma once
 #include "cluster/ledger_file.hpp"
 #include "cluster/messages.hpp"
@@ -37,9 +37,9 @@ public:
   explicit recovered_branches(std::vector<ledger_entry> open = {});
 
   struct found {
-    std::optional<ledger_entry> entry;     // whose output is the beginning of this branch's
-    std::vector<ledger_closed> useless;    // entries of this id and branch that are given up
-    std::string why_not;                   // for people, if there was an entry of another request
+    std::optional<ledger_entry> entry;  // whose output is the beginning of this branch's
+    std::vector<ledger_closed> useless; // entries of this id and branch that are given up
+    std::string why_not;                // for people, if there was an entry of another request
   };
   found take(const ledger_request& wanted);
 

@@ -264,8 +264,8 @@ BOOST_AUTO_TEST_CASE(output_of_another_request_is_not_used) {
   std::vector<ledger_record> records;
   for (const auto& [id, line] : lines) {
     records.emplace_back(line);
-    records.push_back(ledger_tokens{line.req, 0, 1, static_cast<std::int64_t>(line.prompt.size()), {9, 9, 9}, {3},
-                                    pack_f32({-1, -1, -1}), ""});
+    records.push_back(ledger_tokens{
+        line.req, 0, 1, static_cast<std::int64_t>(line.prompt.size()), {9, 9, 9}, {3}, pack_f32({-1, -1, -1}), ""});
   }
   write_text(folder / "ledger", ledger_image(records));
   const outcome got = run_with_ledger(c, folder / "ledger", all);
@@ -354,7 +354,8 @@ BOOST_AUTO_TEST_CASE(only_what_is_new_of_some_tokens_is_written) {
 }
 
 BOOST_AUTO_TEST_CASE(of_several_entries_the_longest_is_gone_on_with) {
-  const auto entry = [](std::uint64_t number, const std::string& id, std::vector<std::int32_t> ids, std::int32_t token) {
+  const auto entry = [](std::uint64_t number, const std::string& id, std::vector<std::int32_t> ids,
+                        std::int32_t token) {
     ledger_entry e;
     e.request.req = e.output.req = {7, number};
     e.request.request_id = id;
@@ -362,8 +363,8 @@ BOOST_AUTO_TEST_CASE(of_several_entries_the_longest_is_gone_on_with) {
     e.output.ids = std::move(ids);
     return e;
   };
-  recovered_branches all({entry(1, "a", {1}, 5), entry(2, "a", {1, 2, 3}, 5), entry(3, "a", {1, 2, 3, 4}, 6),
-                          entry(4, "b", {8}, 5)});
+  recovered_branches all(
+      {entry(1, "a", {1}, 5), entry(2, "a", {1, 2, 3}, 5), entry(3, "a", {1, 2, 3, 4}, 6), entry(4, "b", {8}, 5)});
   const ledger_request wanted = entry(9, "a", {}, 5).request;
   const auto found = all.take(wanted);
   BOOST_REQUIRE(found.entry);
