@@ -2,8 +2,6 @@
 #include "runtime/base/check.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include <algorithm>
-#include <ranges>
-#include <span>
 #include <utility>
 
 namespace troupe {
@@ -871,9 +869,9 @@ void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, st
     out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
   for (std::int32_t i = 0; i < p.drafts; ++i)
     out.tokens.push_back(s.host_paced ? s.drafts[static_cast<std::size_t>(i)] : draft_in_flight);
-  const auto table =
-      std::span(s.blocks).first(static_cast<std::size_t>(p.blocks)) | std::views::transform(&block_id::value);
-  out.blocks.insert(out.blocks.end(), table.begin(), table.end());
+  out.blocks.resize(out.blocks.size() + static_cast<std::size_t>(p.blocks)); // in one go: many are copied
+  std::transform(s.blocks.begin(), s.blocks.begin() + p.blocks, out.blocks.end() - p.blocks,
+                 [](block_id b) { return b.value; });
   for (std::int32_t h = p.start - limits_.history; h < p.start; ++h)
     out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
 }
