@@ -30,7 +30,7 @@ public:
     g.random_bits = random_bits_of_system;
     if (c.ledger) {
       g.recovered = std::move(c.ledger->open);
-      g.ledger = system_.spawn<caf::detached>(ledger_keeper, ledger_keeper_setup{c.ledger});
+      g.ledger = ledger_ = system_.spawn<caf::detached>(ledger_keeper, ledger_keeper_setup{c.ledger});
     }
     front_.gateway = system_.spawn(gateway, g);
     directory_ = system_.spawn<caf::detached>(engine_directory, front_.gateway);
@@ -92,6 +92,10 @@ private:
     tell_from_outside(member_, stop{});
     tell_from_outside(directory_, stop{});
     tell_from_outside(front_.gateway, stop{});
+    if (ledger_) { // last: the sessions have told it everything by then
+      wait_for_actors(system_, 30s, 1);
+      tell_from_outside(ledger_, stop{});
+    }
     if (const std::size_t left = wait_for_actors(system_, 30s))
       give_up_on_actors(left);
     ended_.within(30s);
@@ -104,6 +108,7 @@ private:
   mutable caf::actor_system system_{config_};
   engine_directory_actor directory_;
   member_actor member_;
+  ledger_keeper_actor ledger_; // null without a ledger
   mutable std::mutex mutex_;
   std::string expelled_; // why this process is no part of the cluster
 };

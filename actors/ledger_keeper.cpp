@@ -63,14 +63,6 @@ void make_durable(self_ptr self) {
     sync_later(self);
 }
 
-void serve(self_ptr self, const ledger_user& user) {
-  auto& st = state_of(self);
-  st.gateway = user.gateway;
-  watch(self, st.watched, user.gateway, [=](const caf::error&) {
-    tell(self, self, stop{}); // behind what its sessions have said
-  });
-}
-
 } // namespace
 
 ledger_keeper_actor::behavior_type ledger_keeper(self_ptr self, const ledger_keeper_setup& setup) {
@@ -78,7 +70,7 @@ ledger_keeper_actor::behavior_type ledger_keeper(self_ptr self, const ledger_kee
   state_of(self).compact_at = std::max(setup.compact_bytes, 2 * setup.ledger->file.bytes());
   return {
       [=](const ledger_note& n) { write(self, n.record); },
-      [=](const ledger_user& u) { serve(self, u); },
+      [=](const ledger_user& u) { state_of(self).gateway = u.gateway; },
       [=](const tick&) { make_durable(self); },
       [=](const stop&) { self->quit(); },
   };

@@ -12,8 +12,7 @@ namespace troupe {
 struct ledger_note { // LOCAL, one way
   ledger_record record;
 };
-// LOCAL, one way, to the keeper: this gateway's sessions write the ledger. It hears once that the ledger failed, and
-// the keeper ends with it.
+// LOCAL, one way, to the keeper: this gateway's sessions write the ledger, and it hears once that the ledger failed.
 struct ledger_user {
   caf::actor gateway;
 };
@@ -36,7 +35,6 @@ struct ledger_keeper_state {
   std::uint64_t compact_at = 0; // bytes
   caf::actor gateway;
   bool ticking = false, failed = false;
-  watch_list watched;
 };
 
 ledger_keeper_actor::behavior_type ledger_keeper(ledger_keeper_actor::stateful_pointer<ledger_keeper_state> self,
