@@ -69,8 +69,7 @@ void context_part::lead(const context_shape& shape) {
 }
 
 bool context_part::join() {
-  const std::string prefix =
-      "troupe." + segment_part(place_.cluster) + "." + segment_part(place_.node) + "." + group_of(place_);
+  const std::string prefix = segment_prefix(place_.cluster, place_.node) + group_of(place_);
   const auto rank = static_cast<std::size_t>(place_.rank);
   for (const std::string& name : list_segments(prefix)) {
     if (!name.ends_with("-" + std::string(meeting_end)))

@@ -112,8 +112,7 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     e.result = st.branches[index].result();
     if (--st.live == 0) {
       r.live->remove(r.id);
-      if (!st.setup.ledger)
-        tell_from_outside(st.setup.gateway, farewell(st));
+      tell_from_outside(st.setup.gateway, farewell(st));
     }
   }
   tell_reader(r, e);
@@ -126,8 +125,6 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     if (st.setup.scheduler)
       unwatch(self, st.watched, st.setup.scheduler);
     unwatch(self, st.watched, st.setup.gateway);
-    if (st.setup.ledger) // last: the ledger's writer goes with the gateway, and that may go with its last request
-      tell_from_outside(st.setup.gateway, farewell(st));
     self->quit();
   }
 }

@@ -269,7 +269,7 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   s.experts = experts_of(k, c.layout, place, s.process);
   s.ranks = ranks_of(k, place, s.process);
-  reap_segments("troupe." + segment_part(k.cluster.name) + "." + segment_part(s.process.node) + ".");
+  reap_segments(segment_prefix(k.cluster.name, s.process.node));
   own_record::check_free(*c.state, s.process.name);
   if (s.ranks && !s.ranks->leads() && !joined_engine(*s.ranks, signals, o))
     return exit_ok;

@@ -6,7 +6,6 @@
 #include <exception>
 #include <istream>
 #include <ostream>
-#include <streambuf>
 
 namespace troupe {
 
@@ -63,32 +62,6 @@ struct plan_head {
   std::uint32_t version = plan_version, crc = 0;
 };
 
-// Appends to a vector that keeps its memory.
-class appending final : public std::streambuf {
-public:
-  explicit appending(std::vector<std::uint8_t>& to) : to_(to) {}
-
-private:
-  int_type overflow(int_type c) override {
-    to_.push_back(static_cast<std::uint8_t>(c));
-    return c;
-  }
-  std::streamsize xsputn(const char* from, std::streamsize count) override {
-    to_.insert(to_.end(), from, from + count);
-    return count;
-  }
-  std::vector<std::uint8_t>& to_;
-};
-
-class reading final : public std::streambuf {
-public:
-  explicit reading(byte_span bytes) {
-    auto* first = reinterpret_cast<char*>(const_cast<std::uint8_t*>(bytes.data())); // read only
-    setg(first, first, first + bytes.size());
-  }
-  bool at_end() const { return gptr() == egptr(); }
-};
-
 std::shared_ptr<const sequence_spec>& spec_of(specs_by_slot& specs, const planned_sequence& s) {
   const auto at = static_cast<std::size_t>(s.slot.value);
   if (specs.size() <= at)
@@ -128,9 +101,9 @@ error damaged(const std::string& what) {
 } // namespace
 
 byte_span plan_writer::write(const step_plan& plan) {
-  bytes_.assign(sizeof(plan_head), 0);
-  appending buffer(bytes_);
-  std::ostream out(&buffer);
+  std::string& bytes = bytes_.data;
+  bytes.assign(sizeof(plan_head), '\0');
+  std::ostream out(&bytes_);
   cereal::PortableBinaryOutputArchive archive(out);
   archive(plan);
   for (const planned_sequence& s : plan.sequences) {
@@ -141,10 +114,10 @@ byte_span plan_writer::write(const step_plan& plan) {
       archive(*s.spec);
     known = s.spec;
   }
-  const byte_span body = byte_span(bytes_).subspan(sizeof(plan_head));
-  const plan_head head{plan_version, crc32c(body)};
-  std::memcpy(bytes_.data(), &head, sizeof head);
-  return bytes_;
+  const byte_span all(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  const plan_head head{plan_version, crc32c(all.subspan(sizeof(plan_head)))};
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return all;
 }
 
 status plan_reader::read(byte_span bytes, step_plan& plan) {
@@ -159,7 +132,7 @@ status plan_reader::read(byte_span bytes, step_plan& plan) {
   if (crc32c(body) != head.crc)
     return damaged("its check sum is wrong");
   try {
-    reading buffer(body);
+    detail::in_bytes buffer(body);
     std::istream in(&buffer);
     cereal::PortableBinaryInputArchive archive(in);
     archive(plan);
@@ -178,7 +151,7 @@ status plan_reader::read(byte_span bytes, step_plan& plan) {
         return damaged("a sequence that nobody has heard of");
       s.spec = known;
     }
-    if (!buffer.at_end())
+    if (buffer.left() != 0)
       return damaged("something stands behind it");
   } catch (const std::exception& e) { // cut short, or a length that no memory holds
     return damaged(e.what());

@@ -19,8 +19,8 @@ public:
   byte_span write(const step_plan& plan); // valid until the next one
 
 private:
-  specs_by_slot known_; // to the reader
-  std::vector<std::uint8_t> bytes_;
+  specs_by_slot known_;     // to the reader
+  detail::out_bytes bytes_; // keeps its memory
 };
 
 class plan_reader {

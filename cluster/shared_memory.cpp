@@ -126,6 +126,10 @@ std::string segment_part(std::string_view name) {
   return part;
 }
 
+std::string segment_prefix(std::string_view cluster, std::string_view node) {
+  return "troupe." + segment_part(cluster) + "." + segment_part(node) + ".";
+}
+
 result<std::string> segment_name(std::string_view cluster, std::string_view node, std::string_view a,
                                  std::string_view b) {
   const auto plain = [](std::string_view part, bool dots) {

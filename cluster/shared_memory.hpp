@@ -21,6 +21,8 @@ result<std::string> segment_name(std::string_view cluster, std::string_view node
 
 // A name of the configuration as a part of a segment's: what may not stand there becomes '_'.
 std::string segment_part(std::string_view name);
+// What the names of all segments of a cluster's node begin with.
+std::string segment_prefix(std::string_view cluster, std::string_view node);
 
 // Which process stands at one end of something shared. Lives inside the segment; written by that process alone.
 class shared_end {

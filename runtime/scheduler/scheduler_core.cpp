@@ -172,12 +172,12 @@ void scheduler_core::release_branches(sequence& parent) {
 }
 
 sequence_event scheduler_core::event_of(const sequence& s) {
-  events one;
-  return std::move(add_event(s, one));
+  sequence_event e;
+  describe(s, e);
+  return e;
 }
 
-sequence_event& scheduler_core::add_event(const sequence& s, events& out) {
-  sequence_event& e = out.emplace_back();
+void scheduler_core::describe(const sequence& s, sequence_event& e) {
   e.id = s.spec->id;
   e.output.id = s.spec->id;
   e.outputs_before = std::ssize(s.output);
@@ -186,7 +186,6 @@ sequence_event& scheduler_core::add_event(const sequence& s, events& out) {
   e.accepted = s.drafts_accepted;
   e.preemptions = s.preemptions;
   e.cached_tokens = s.cached;
-  return e;
 }
 
 // The terminal event. Rows that are out stop counting; cache and slot go back with the next turn, which is safe because
@@ -391,7 +390,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   }
   if (limits_.nextn > 0)
     take_drafts(f, r);
-  sequence_event& e = add_event(s, out);
+  sequence_event& e = out.emplace_back(); // filled where it stays
+  describe(s, e);
   e.output = std::move(r);
   std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {

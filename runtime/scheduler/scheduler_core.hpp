@@ -158,7 +158,7 @@ private:
   void park(sequence& s, sequence& parent);
   void release_branches(sequence& parent);
   static sequence_event event_of(const sequence& s);
-  static sequence_event& add_event(const sequence& s, events& out);
+  static void describe(const sequence& s, sequence_event& e);
   void end(sequence& s, sequence_event event, events& out);
   void retire(sequence& s);
   void end_with(sequence& s, std::string code, std::string text, events& out);
@@ -229,7 +229,7 @@ private:
   void add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev);
   std::optional<std::int32_t> put_masks(const demand& d, std::int32_t drafts, step_plan& out);
   void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask, step_plan& out);
-  planned_sequence& next_planned(step_plan& out);
+  static planned_sequence& planned_at(std::size_t index, step_plan& out);
   void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const;
 
   scheduler_limits limits_;
@@ -258,10 +258,9 @@ private:
   std::vector<sequence*> candidates_; // of the step being wanted, parallel to shares_
   std::vector<row_share> shares_;
   draft_planner planner_;
-  draft_plan draft_plan_;   // of candidates_
-  std::size_t planned_ = 0; // sequences of the step being planned that are in it
-  bool draft_now_ = false;  // the step being planned may end with a draft round
-  bool share_now_ = false;  // and its drafts are shared out again by the device
+  draft_plan draft_plan_;  // of candidates_
+  bool draft_now_ = false; // the step being planned may end with a draft round
+  bool share_now_ = false; // and its drafts are shared out again by the device
   std::vector<draft_candidate> draft_candidates_;
   step_outcome outcome_;
   std::vector<std::int32_t> scratch_;

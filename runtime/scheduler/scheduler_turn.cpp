@@ -531,7 +531,6 @@ scheduler_core::sequence* scheduler_core::victim_behind(const sequence& s) const
 bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   TROUPE_CHECK(turn_.open, "a plan without a turn");
   turn_.open = false;
-  planned_ = 0;
   out.tokens.clear(), out.blocks.clear(), out.history.clear();
   out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
   out.masks.clear(), out.mask_rows.clear();
@@ -558,7 +557,7 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     if (const std::int32_t rows = rows_of(d); rows > 0)
       add_demand(d, rows, out, ev);
   }
-  out.sequences.resize(planned_);
+  out.sequences.resize(f.rows.size());
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
     steps_since_prefill_ = 0; // also if none came of it: decoding goes on
@@ -773,16 +772,15 @@ std::optional<std::int32_t> scheduler_core::put_masks(const demand& d, std::int3
 }
 
 // A plan that is made again has mostly the sequences that it had before, in the same places.
-planned_sequence& scheduler_core::next_planned(step_plan& out) {
-  if (planned_ == out.sequences.size())
-    out.sequences.emplace_back();
-  return out.sequences[planned_++];
+planned_sequence& scheduler_core::planned_at(std::size_t index, step_plan& out) {
+  return index < out.sequences.size() ? out.sequences[index] : out.sequences.emplace_back();
 }
 
 void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask,
                               step_plan& out) {
   const std::int32_t start = s.computed, end = start + rows - drafts, prompt = s.prompt_tokens();
-  planned_sequence& p = next_planned(out);
+  flight& flown_now = flights_[(first_flight_ + flights_out_) % 2];
+  planned_sequence& p = planned_at(flown_now.rows.size(), out);
   if (p.spec != s.spec) // the counts of owners are shared by threads: not touched without need
     p.spec = s.spec;
   p.slot = s.slot;
@@ -812,7 +810,7 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   if (limits_.nextn > 0)
     s.confidences.schedule();
   s.last_step = step_ + 1;
-  flights_[(first_flight_ + flights_out_) % 2].rows.push_back(f);
+  flown_now.rows.push_back(f);
   if (end >= prompt)
     s.in = phase::decode;
   if (s.computed + s.slack > prompt + fork_slack()) {

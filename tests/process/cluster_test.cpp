@@ -84,14 +84,12 @@ BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   const auto incarnation = c.record("decode.0")["incarnation"].get<std::uint64_t>();
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   c.kill("decode.0");
   c.kill("decode.1"); // for a while nobody is there
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   c.wait_until([](const nlohmann::json& status) { return status["status"] == "ok"; });
   BOOST_TEST(c.record("decode.0")["incarnation"].get<std::uint64_t>() != incarnation);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
@@ -104,13 +102,11 @@ BOOST_AUTO_TEST_CASE(a_frozen_worker_is_replaced_and_no_byte_changes) {
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   const auto incarnation = c.record("decode.0")["incarnation"].get<std::uint64_t>();
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   c.kill("decode.0", SIGSTOP);
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   c.wait_until([&](const nlohmann::json& s) {
     for (const auto& m : s["members"])
       if (m["name"] == "decode.0" && m["state"] == "active")
@@ -135,8 +131,7 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   BOOST_TEST(group["name"] == "decode.0");
   BOOST_TEST(group["ranks"] == 2);
   BOOST_TEST(group["slots_per_rank"] == 14); // 24 experts and 4 redundant ones
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   const auto move = [&](const std::string& layer, const std::string& expert, const std::string& to) {
     return run_troupe({"migrate", "--cluster", c.file, "--layer", layer, "--expert", expert, "--to", to});
@@ -150,8 +145,7 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   BOOST_TEST(contains(move("0", "0", "7").err, "rank 7 shares experts with no other"));
   BOOST_TEST(move("0", "0", "x").exit_code == 2);
   c.kill("decode.1");
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   c.wait_until([&](const nlohmann::json& s) { return s["status"] == "ok" && group_of(s)["state"] == "serving"; });
   BOOST_TEST(group_of(c.status())["pver"].get<int>() > group["pver"].get<int>());
   BOOST_TEST(contains(run_troupe({"status", c.file}).out, "expert group decode.0: ranks 0 to 1, serving"));
@@ -186,12 +180,10 @@ BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
     };
     const auto before = incarnations();
     const std::uint64_t steps = steps_of(c.status(), "decode.0");
-    std::string output;
-    std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+    running_batch batch(c, lines);
     c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.0") > steps + 10; });
     c.kill(victim);
-    batch.join();
-    check_equal(by_id(output), expected);
+    check_equal(batch.results(), expected);
     c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
     BOOST_TEST(incarnations().first != before.first); // the whole engine was started anew
     BOOST_TEST(incarnations().second != before.second);
@@ -205,12 +197,10 @@ BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_ba
   const std::string lines = mixed_lines(16);
   const auto expected = alone(lines);
   BOOST_REQUIRE(c.launch().exit_code == 0);
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   c.kill("coordinator.0");
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   BOOST_TEST(run_troupe({"status", c.file}).exit_code == 5);
   BOOST_TEST(c.launch().exit_code == 0);
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
@@ -225,14 +215,12 @@ BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
   BOOST_REQUIRE(c.launch().exit_code == 0);
   const auto before = c.status();
   const std::string first = before["leader"], second = first == "coordinator.0" ? "coordinator.1" : "coordinator.0";
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   c.kill(first);
   c.wait_until([&](const nlohmann::json& s) { return s["leader"] == second && s["status"] == "ok"; });
   c.kill("decode.0"); // the new leader sees to it, as the old one would have
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   c.wait_until([&](const nlohmann::json& s) { return s["leader"] == second && s["status"] == "ok"; });
   BOOST_TEST(c.status()["term"].get<std::uint64_t>() > before["term"].get<std::uint64_t>());
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
@@ -300,13 +288,11 @@ BOOST_AUTO_TEST_CASE(prompts_and_outputs_are_computed_by_workers_of_their_own) {
   BOOST_TEST(contains(run_troupe({"status", c.file}).out, "tail ms"));
   // Killed while they work: prefill.0 with prompts and their caches, decode.0 with outputs.
   for (const char* const victim : {"prefill.0", "decode.0"}) {
-    std::string output;
-    std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+    running_batch batch(c, lines);
     const std::uint64_t before = steps_of(c.status());
     c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
     c.kill(victim);
-    batch.join();
-    check_equal(by_id(output), expected);
+    check_equal(batch.results(), expected);
     c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
   }
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
@@ -325,13 +311,11 @@ BOOST_AUTO_TEST_CASE(a_prompt_that_two_workers_compute_goes_on_at_a_third) {
   });
   BOOST_TEST(handoffs_of(c.status(), "received") > 0u);
   BOOST_TEST(handoffs_of(c.status(), "failed") == 0u);
-  std::string output;
-  std::thread batch([&] { output = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out; });
+  running_batch batch(c, lines);
   const std::uint64_t before = steps_of(c.status());
   c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
   c.kill("prefill.1");
-  batch.join();
-  check_equal(by_id(output), expected);
+  check_equal(batch.results(), expected);
   c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();

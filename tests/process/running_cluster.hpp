@@ -151,4 +151,26 @@ inline void check_equal(const std::map<std::string, std::string>& got,
     BOOST_CHECK_MESSAGE(got.contains(id) && got.at(id) == line, id << " differs");
 }
 
+// A batch on a cluster, under way while other things happen to it.
+class running_batch {
+public:
+  running_batch(const running_cluster& c, const std::string& lines)
+      : thread_([this, file = c.file, lines] {
+          output_ = troupe_reading(lines, {"batch", "-", "-", "--cluster", file}).out;
+        }) {}
+  ~running_batch() {
+    if (thread_.joinable())
+      thread_.join();
+  }
+  // Once it has ended. Called once.
+  std::map<std::string, std::string> results() {
+    thread_.join();
+    return by_id(output_);
+  }
+
+private:
+  std::string output_;
+  std::thread thread_;
+};
+
 } // namespace process_test
