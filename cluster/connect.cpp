@@ -1,12 +1,55 @@
 #include "cluster/connect.hpp"
+#include <algorithm>
 #include <arpa/inet.h>
+#include <atomic>
 #include <charconv>
 #include <cstring>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+// CAF 0.17.6 names a connection by the number of its socket, and forgets a closed one behind the messages that it still
+// has to read. The system gives that number to the next socket at once; then the new connection is forgotten in place
+// of the old: it stays open, what comes in is served, and no answer finds its way back. So sockets of this process are
+// given numbers that were not in use for long.
+namespace {
+
+int renumbered(int fd) {
+  static std::atomic<unsigned> next{0};
+  static const unsigned half = [] {
+    rlimit most{};
+    return ::getrlimit(RLIMIT_NOFILE, &most) == 0 ? static_cast<unsigned>(std::min<rlim_t>(most.rlim_cur, 1024)) / 2
+                                                  : 0;
+  }();
+  if (fd < 0 || half == 0)
+    return fd;
+  const int flags = ::fcntl(fd, F_GETFD);
+  const int fresh = ::fcntl(fd, flags & FD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, half + next++ % half);
+  if (fresh < 0)
+    return fd;
+  ::close(fd);
+  return fresh;
+}
+
+} // namespace
+
+extern "C" {
+
+int socket(int family, int type, int protocol) noexcept {
+  static auto* const of_system = reinterpret_cast<int (*)(int, int, int)>(::dlsym(RTLD_NEXT, "socket"));
+  return renumbered(of_system(family, type, protocol));
+}
+
+int accept(int listener, sockaddr* from, socklen_t* size) {
+  static auto* const of_system = reinterpret_cast<int (*)(int, sockaddr*, socklen_t*)>(::dlsym(RTLD_NEXT, "accept"));
+  return renumbered(of_system(listener, from, size));
+}
+
+} // extern "C"
 
 namespace troupe {
 
