@@ -91,12 +91,12 @@ bool context_part::join() {
 }
 
 std::unique_ptr<context_group> context_part::make_group() {
-  return std::make_unique<context_processes>(board_, place_.limit, [this](const std::string& why) { lost(why); });
+  return std::make_unique<context_processes>(board_, place_.limit, [this](const std::string& why) { fail(why); });
 }
 
 std::shared_ptr<step_engine> context_part::make_sender(std::shared_ptr<step_engine> own) {
   auto sender = std::make_shared<context_sender>(std::move(own), std::move(*steps_), place_.limit,
-                                                 [this](const std::string& why) { lost(why); });
+                                                 [this](const std::string& why) { fail(why); });
   steps_.reset();
   return sender;
 }
@@ -111,6 +111,9 @@ void context_part::start(std::function<void(const std::string&)> on_lost, std::s
   if (follower)
     follower_ = std::thread([this, own = std::move(follower)] { follow(own); });
   watcher_ = std::thread([this] { watch(); });
+}
+
+void context_part::be_ready() {
   board_->be_ready();
 }
 
@@ -133,7 +136,7 @@ void context_part::stop() {
       t->join();
 }
 
-void context_part::lost(const std::string& why) {
+void context_part::fail(const std::string& why) {
   board_->end(why);
   const std::lock_guard lock(guard_);
   if (!why_.empty())
@@ -148,7 +151,7 @@ void context_part::watch() {
   while (!stopping_ && why_.empty()) {
     lock.unlock();
     if (const auto ended = board_->failure())
-      lost(ended->message);
+      fail(ended->message);
     lock.lock();
     changed_.wait_for(lock, look_every, [&] { return stopping_; });
   }
@@ -163,7 +166,7 @@ void context_part::follow(std::shared_ptr<step_engine> own) {
         return;
     }
     if (const std::string why = follower.turn(); !why.empty())
-      return lost("context-parallel rank " + std::to_string(place_.rank) + ": " + why);
+      return fail("context-parallel rank " + std::to_string(place_.rank) + ": " + why);
     steps_taken_ = follower.steps();
   }
 }

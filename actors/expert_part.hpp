@@ -26,6 +26,7 @@ struct expert_group_place {
   std::int32_t waves = 2;
   std::chrono::nanoseconds link_delay{0};
   std::chrono::milliseconds answer_limit{30000};
+  double copy_bytes_per_s = 2e9; // of experts that are copied to this rank
 };
 
 class expert_part {

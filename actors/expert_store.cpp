@@ -88,6 +88,7 @@ void expert_copier::pull(const copy_order& order, std::span<std::byte> bytes) {
   };
   if (!link)
     lost("it is not connected");
+  const auto began = std::chrono::steady_clock::now();
   peer_link::asking& asking = link->at(question_kind::weights);
   for (std::size_t at = 0; at < bytes.size();) {
     const piece_question q{order.layer, order.source, order.expert, piece_bytes, at};
@@ -110,7 +111,15 @@ void expert_copier::pull(const copy_order& order, std::span<std::byte> bytes) {
       throw device_error("rank " + std::to_string(from) + " does not hold expert " + std::to_string(order.expert) +
                          " of layer " + std::to_string(order.layer) + " in slot " + std::to_string(order.source));
     at += size;
+    wait_until(began + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(
+                           static_cast<double>(at) / part_->place().copy_bytes_per_s)));
   }
+}
+
+void expert_copier::wait_until(std::chrono::steady_clock::time_point when) {
+  std::unique_lock lock(guard_);
+  if (changed_.wait_until(lock, when, [&] { return ending_; }))
+    throw device_error("the process ends");
 }
 
 // ---- the actor

@@ -43,6 +43,7 @@ private:
   void run();
   copy_ended carry_out(const copy_order& order);
   void pull(const copy_order& order, std::span<std::byte> bytes); // throws device_error
+  void wait_until(std::chrono::steady_clock::time_point when);    // likewise, if the copier ends meanwhile
 
   std::shared_ptr<expert_part> part_;
   std::mutex guard_;

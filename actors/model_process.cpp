@@ -402,10 +402,10 @@ model_process make_model_process(const engine_options& asked, const expert_group
     throw config_error("", options.ep > 1 ? "ep" : "engines", std::to_string(std::max(options.ep, options.engines)),
                        "a worker that shares experts with others (expert_parallel) is one engine with its part of them",
                        "leave it out");
-  if (ranks && (group != nullptr || options.ep > 1 || options.engines > 1))
-    throw config_error("", "context_parallel", std::to_string(options.cp),
-                       "a worker that computes prompts with others is one rank of one engine and holds all experts",
-                       "use expert_parallel = 1, and leave ep and engines out");
+  if (ranks && (options.ep > 1 || options.engines > 1))
+    throw config_error("", options.ep > 1 ? "ep" : "engines", std::to_string(std::max(options.ep, options.engines)),
+                       "a worker that computes prompts with others (context_parallel) is one rank of one engine",
+                       "leave it out");
   const speculation_options speculation =
       checked_speculation(options, c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0, group != nullptr);
   p.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(options.model + "/tokenizer.json"));

@@ -150,10 +150,12 @@ worker_process::worker_process(const worker_setup& s)
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) { expel(why); };
   m.on_stop = [this] { told_to_stop_ = true; };
-  if (process_.setup->part)
-    enter_group(s, parts, m);
   if (ranks_)
     enter_engine(s, m);
+  if (process_.setup->part)
+    enter_group(parts, m);
+  else if (ranks_)
+    ranks_->be_ready();
   if (bulk_)
     tell_keys(m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
@@ -176,20 +178,35 @@ void worker_process::tell_keys(member_setup& m) {
   };
 }
 
-// Its engine takes steps while the ranks that hold the other experts are there.
-void worker_process::enter_group(const worker_setup& s, const started& parts, member_setup& m) {
+// Its engine takes steps while the ranks that hold the other experts are there. Where other processes compute with it,
+// it takes the first when they are there for all of them, and ends when one of them misses some: a step that waits for
+// rows on one rank waits on every other.
+void worker_process::enter_group(const started& parts, member_setup& m) {
   const std::shared_ptr<expert_part> part = process_.setup->part;
   store_ = system_.spawn(expert_store, part);
   tell_from_outside(parts.placement, load_reader{[to = store_](const load& l) { tell_from_outside(to, l); }});
   m.who.links = part->links()->endpoints();
-  m.able = [part](bool told) { return part->able(told); };
+  m.able = [part, ranks = m.able](bool told) {
+    const bool able = part->able(told);
+    return able && (!ranks || ranks(told));
+  };
   m.on_view = [part, peers = known_peers(part->place())](const view& v) mutable { part->set_peers(peers.after(v)); };
   m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
+  const auto was_able = std::make_shared<bool>(false); // these two are called in turns
   part->start(
-      [to = parts.engines.front().scheduler, rank = s.rank](const std::string& why) {
-        tell_from_outside(to, rank_lost{rank, why});
+      [this, was_able](const std::string& why) {
+        if (ranks_ && *was_able)
+          ranks_->fail("rank " + std::to_string(ranks_->place().rank) + ": " + why);
+        else if (scheduler_)
+          tell_from_outside(scheduler_, rank_lost{process_.setup->rank, why});
       },
-      [to = parts.engines.front().scheduler] { tell_from_outside(to, rank_back{}); });
+      [this, was_able] {
+        *was_able = true;
+        if (ranks_)
+          ranks_->be_ready();
+        if (scheduler_)
+          tell_from_outside(scheduler_, rank_back{});
+      });
 }
 
 // The ranks of an engine end together: what is alive goes on elsewhere, and node agents start all of them anew.

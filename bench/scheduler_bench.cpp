@@ -85,7 +85,7 @@ public:
 
   scheduler_core core;
   kv_cache kv;
-  std::vector<sequence_event> events;
+  sequence_events events;
   bool last_decode = false; // of the last step
   double core_us = 0, kv_us = 0;
 

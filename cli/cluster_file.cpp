@@ -213,9 +213,6 @@ void check_shared_contexts(const cluster_configuration& k, const cluster_layout&
       throw config_error("", "worker_group." + g.name + ".context_parallel", std::to_string(g.context_parallel), why,
                          remedy);
     };
-    if (g.context_parallel > 1 && g.expert_parallel > 1)
-      refuse("ranks that compute prompts together cannot share experts with others yet",
-             "give context_parallel = 1 or expert_parallel = 1");
     const rank_place& first = layout.ranks[r.rank.value - static_cast<std::uint32_t>(r.cp_rank)];
     if (first.node != r.node)
       refuse(fmt::format("ranks of one engine share memory, and rank {} on {} is not on the node of rank {}, {}",

@@ -107,6 +107,7 @@ std::optional<expert_group_place> experts_of(const cluster_configuration& k, con
   p.min_extra = k.eplb.min_extra;
   p.waves = k.data.waves;
   p.answer_limit = milliseconds(k.timeouts.step_prefill_ms);
+  p.copy_bytes_per_s = 1e6 * k.eplb.migration_bandwidth_mb_s;
   return p;
 }
 

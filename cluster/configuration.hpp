@@ -115,7 +115,7 @@ struct eplb_section {
   expert_backup backup = expert_backup::none;
   int publish_interval_ms = 50;        // between two placement versions
   int copies_per_rank = 2;             // at once
-  int migration_bandwidth_mb_s = 2000; // of a rank
+  int migration_bandwidth_mb_s = 2000; // copied to a rank
   double step_growth = 0.1;            // of the step time, above which copies back off
   bool operator==(const eplb_section&) const = default;
 };

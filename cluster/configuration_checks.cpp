@@ -39,7 +39,6 @@ constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_
                                          std::string_view("eplb.interval"),
                                          std::string_view("eplb.load_period_steps"),
                                          std::string_view("eplb.max_moves"),
-                                         std::string_view("eplb.migration_bandwidth_mb_s"),
                                          std::string_view("eplb.min_gain"),
                                          std::string_view("eplb.min_replicas"),
                                          std::string_view("eplb.policy"),

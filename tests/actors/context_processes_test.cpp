@@ -178,8 +178,10 @@ struct two_ranks {
     sender = first->make_sender(steps[0]);
     BOOST_TEST(!first->able());
     first->start([this](const std::string& w) { why[0] = w, ++lost; });
-    BOOST_TEST(!first->able());
     second->start([this](const std::string& w) { why[1] = w, ++lost; }, steps[1]);
+    first->be_ready();
+    BOOST_TEST(!first->able());
+    second->be_ready();
     BOOST_TEST(first->able());
     BOOST_TEST(second->able());
   }
@@ -292,6 +294,16 @@ BOOST_AUTO_TEST_CASE(a_step_that_fails_on_one_rank_ends_all) {
     BOOST_TEST(why == "context-parallel rank 1: injected");
   auto again = std::make_shared<context_part>(place(1, 72));
   BOOST_TEST(!again->join()); // a new process waits for a new group
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_can_take_no_more_steps_ends_all) {
+  two_ranks two;
+  two.second->fail("it misses experts");
+  two.wait_until_lost();
+  for (const std::string& why : two.why)
+    BOOST_TEST(why == "it misses experts");
+  BOOST_TEST(!two.first->able());
+  BOOST_TEST(failure_of([&] { two.sender->launch(numbered_plan(1)); }) != "");
 }
 
 BOOST_AUTO_TEST_CASE(when_the_first_rank_goes_the_others_hear_of_it_and_find_the_next_group) {

@@ -97,6 +97,21 @@ BOOST_AUTO_TEST_CASE(experts_move_while_requests_run_and_no_byte_changes) {
   check_equal(run(llm, all), expected); // under the placement as it is now
 }
 
+BOOST_AUTO_TEST_CASE(an_expert_moves_no_faster_than_the_rank_that_gets_it_may_copy) {
+  small_cluster c(2, 2);
+  c.copy_bytes_per_s = 100e3;
+  c.workers.erase(1);
+  c.start(1);
+  LLM llm(c.access()); // the group is complete
+  group_client client(c);
+  const auto began = std::chrono::steady_clock::now();
+  const ack a = client.move(2, 5, 1);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  BOOST_TEST((a.code == ack_code::ok), a.note);
+  constexpr double bytes = 3 * 384 * 128 / 2; // of three matrices of the embedded model, 4 bits a weight; scales beside
+  BOOST_TEST(took.count() >= bytes / c.copy_bytes_per_s);
+}
+
 BOOST_AUTO_TEST_CASE(a_move_that_cannot_be_made_is_refused_with_its_reason) {
   small_cluster c(2, 2);
   LLM llm(c.access()); // the group is complete

@@ -192,6 +192,28 @@ BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
   c.expect_nothing_left();
 }
 
+BOOST_AUTO_TEST_CASE(engines_of_two_workers_share_experts_and_outlive_one_of_them) {
+  running_cluster c(
+      {.workers = 4, .group_keys = "context_parallel = 2\nexpert_parallel = 4\ndata_parallel = 2\n"});
+  const std::string lines = long_lines(16);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  c.wait_until([](const nlohmann::json& s) {
+    return steps_of(s, "decode.1") > 0 && steps_of(s, "decode.0") == steps_of(s, "decode.1") &&
+           steps_of(s, "decode.2") == steps_of(s, "decode.3");
+  });
+  running_batch batch(c, lines);
+  const std::uint64_t before = steps_of(c.status());
+  c.wait_until([&](const nlohmann::json& s) { return steps_of(s) > before + 10; });
+  c.kill("decode.3"); // all others miss its experts
+  check_equal(batch.results(), expected);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
 BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_back) {
   running_cluster c({.port = free_port()});
   const std::string lines = mixed_lines(16);
@@ -367,9 +389,6 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_said) {
   said(run_troupe({"worker", c.file, "--rank", "7"}), 2, "one of: 0");
   said(run_troupe({"node", c.file, "--name", "n9"}), 2, "one of: n0");
   said(run_troupe({"launch", c.file, "--set", "cluster.colour=1"}), 2, "colour");
-  running_cluster shared({.group_keys = "context_parallel = 2\nexpert_parallel = 2\n"});
-  said(run_troupe({"launch", shared.file}), 2, "cannot share experts with others yet; give context_parallel = 1");
-  said(run_troupe({"worker", shared.file, "--rank", "0"}), 2, "cannot share experts with others yet");
   running_cluster apart({.nodes = 2, .group_keys = "context_parallel = 2\n"});
   said(run_troupe({"launch", apart.file, "--set", "worker_group.decode.node=[\"n0\", \"n1\"]"}), 2,
        "rank 1 on n1 is not on the node of rank 0, n0; give the group nodes that take whole engines");

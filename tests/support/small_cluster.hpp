@@ -28,6 +28,7 @@ struct small_cluster {
   std::uint32_t ep = 1; // ranks that share experts
   std::int32_t min_extra = 4;
   bool shared_memory = true; // carries bulk bytes; else ZeroMQ
+  double copy_bytes_per_s = 2e9; // of experts that move
 
   // Of `count` workers, ranks 0, 1, ..., of which every `ep` share experts.
   explicit small_cluster(std::uint32_t count = 0, std::uint32_t ep_ = 1, std::int32_t min_extra_ = 4,
@@ -76,6 +77,7 @@ struct small_cluster {
       p.ranks = static_cast<std::int32_t>(ep);
       p.rank = static_cast<std::int32_t>(rank % ep);
       p.min_extra = min_extra;
+      p.copy_bytes_per_s = copy_bytes_per_s;
     }
     workers[rank] = std::make_unique<worker_process>(w);
   }
