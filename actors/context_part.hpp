@@ -59,8 +59,8 @@ public:
   // on_lost is called once, on any thread, when the group ends. follower: the engine of another rank than 0, which
   // computes from now on.
   void start(std::function<void(const std::string& why)> on_lost, std::shared_ptr<step_engine> follower = nullptr);
-  void be_ready();                   // steps may come
-  void fail(const std::string& why); // this rank can take none any more: the group ends
+  void be_ready();                                     // steps may come
+  void fail(const std::string& why);                   // this rank can take none any more: the group ends
   bool able() const;                                   // all ranks are ready, and the group has not ended
   std::uint64_t steps() const { return steps_taken_; } // of another rank than 0
   void stop();                                         // on_lost is not called any more

@@ -111,8 +111,8 @@ void expert_copier::pull(const copy_order& order, std::span<std::byte> bytes) {
       throw device_error("rank " + std::to_string(from) + " does not hold expert " + std::to_string(order.expert) +
                          " of layer " + std::to_string(order.layer) + " in slot " + std::to_string(order.source));
     at += size;
-    wait_until(began + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(
-                           static_cast<double>(at) / part_->place().copy_bytes_per_s)));
+    wait_until(began + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                           std::chrono::duration<double>(static_cast<double>(at) / part_->place().copy_bytes_per_s)));
   }
 }
 

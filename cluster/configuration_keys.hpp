@@ -99,7 +99,8 @@ template <section<eplb_section> S, class V> void visit_keys(S& s, V&& v) {
   v({"backup", "experts that a host keeps in memory for its neighbour"}, s.backup);
   v(numbered("publish_interval_ms", 0, 60000, "between two placement versions"), s.publish_interval_ms);
   v(numbered("copies_per_rank", 1, 64, "at once"), s.copies_per_rank);
-  v(numbered("migration_bandwidth_mb_s", 1, largest, "of experts that are copied to a rank"), s.migration_bandwidth_mb_s);
+  v(numbered("migration_bandwidth_mb_s", 1, largest, "of experts that are copied to a rank"),
+    s.migration_bandwidth_mb_s);
   v(numbered("step_growth", 0, 10, "of the step time, above which copies back off"), s.step_growth);
 }
 

@@ -193,8 +193,7 @@ BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
 }
 
 BOOST_AUTO_TEST_CASE(engines_of_two_workers_share_experts_and_outlive_one_of_them) {
-  running_cluster c(
-      {.workers = 4, .group_keys = "context_parallel = 2\nexpert_parallel = 4\ndata_parallel = 2\n"});
+  running_cluster c({.workers = 4, .group_keys = "context_parallel = 2\nexpert_parallel = 4\ndata_parallel = 2\n"});
   const std::string lines = long_lines(16);
   const auto expected = alone(lines);
   const auto up = c.launch();

@@ -27,7 +27,7 @@ struct small_cluster {
   handoff_times times;
   std::uint32_t ep = 1; // ranks that share experts
   std::int32_t min_extra = 4;
-  bool shared_memory = true; // carries bulk bytes; else ZeroMQ
+  bool shared_memory = true;     // carries bulk bytes; else ZeroMQ
   double copy_bytes_per_s = 2e9; // of experts that move
 
   // Of `count` workers, ranks 0, 1, ..., of which every `ep` share experts.
