@@ -402,8 +402,9 @@ status queue(self_ptr self, const job& j, const session_actor& reader,
   r.constraint = std::move(constraint);
   if (status queued = st.core->submit(std::move(r), st.events); !queued)
     return queued;
-  st.routes[j.sequence] = {reader,    j.req,        j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()),
-                           j.handoff, clock::now(), {},       std::move(warnings)};
+  st.routes[j.sequence] = {
+      reader,    j.req,        j.branch, j.attempt,          static_cast<std::int32_t>(j.tokens.size()),
+      j.handoff, clock::now(), {},       std::move(warnings)};
   if (j.handoff.id != 0)
     st.handoffs[j.handoff.id] = j.sequence;
   if (j.handoff.prompt)

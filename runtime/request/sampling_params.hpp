@@ -27,7 +27,7 @@ struct structured_output_args {
   std::optional<std::int32_t> indent{};          // json: in place of any_whitespace
   bool any_order = false, infer_type = true;     // json
   bool lenient = false; // json: keywords that cannot be honoured have no effect, with a warning in the result
-  bool dot_excludes_newline = false;             // regex
+  bool dot_excludes_newline = false; // regex
   bool operator==(const structured_output_args&) const = default;
 };
 

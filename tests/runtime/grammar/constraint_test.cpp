@@ -68,9 +68,8 @@ BOOST_AUTO_TEST_CASE(lenient_schemas_keep_their_warnings) {
   a.lenient = true;
   const auto compiled = compile_constraint(constraint_of(a), small_vocabulary());
   BOOST_REQUIRE(compiled);
-  const std::vector<std::string> warnings{
-      "#/$defs/word/pattern has no effect: position 1: look-ahead is not supported",
-      "#/uniqueItems has no effect: only for items of at most 64 values"};
+  const std::vector<std::string> warnings{"#/$defs/word/pattern has no effect: position 1: look-ahead is not supported",
+                                          "#/uniqueItems has no effect: only for items of at most 64 values"};
   BOOST_TEST((*compiled)->warnings() == warnings, boost::test_tools::per_element());
   BOOST_TEST(matches(*compiled, R"(["a","a"])"));
   BOOST_TEST(!matches(*compiled, "[1]"));
