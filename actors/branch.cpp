@@ -50,6 +50,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
   result_.usage.drafted = earlier_.drafted + t.drafted;
   result_.usage.accepted = earlier_.accepted + t.accepted;
   result_.cached_tokens = t.cached_tokens;
+  if (!t.warnings.empty())
+    result_.warnings = t.warnings;
   if (o.fresh < t.ids.size())
     note_arrival(now_ms);
   std::vector<float> logprobs;

@@ -23,7 +23,7 @@ void note_start(engine_metrics& m, scheduler_state::route& r) {
   m.queue_time.observe(std::chrono::duration<double>(r.started - r.arrived).count());
 }
 
-tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
+tokens tokens_of(scheduler_state::route& r, sequence_event& e) {
   tokens t;
   t.req = r.req;
   t.branch = r.branch;
@@ -47,6 +47,7 @@ tokens tokens_of(const scheduler_state::route& r, sequence_event& e) {
   t.drafted = e.drafted;
   t.accepted = e.accepted;
   t.cached_tokens = e.cached_tokens;
+  t.warnings = std::exchange(r.warnings, {});
   return t;
 }
 
@@ -395,11 +396,15 @@ status queue(self_ptr self, const job& j, const session_actor& reader,
              std::shared_ptr<const sequence_constraint> constraint) {
   auto& st = state_of(self);
   scheduling_request r = request_of(j);
+  std::vector<std::string> warnings;
+  if (constraint)
+    warnings = constraint->grammar->warnings();
   r.constraint = std::move(constraint);
   if (status queued = st.core->submit(std::move(r), st.events); !queued)
     return queued;
-  st.routes[j.sequence] = {reader,    j.req,        j.branch, j.attempt, static_cast<std::int32_t>(j.tokens.size()),
-                           j.handoff, clock::now(), {}};
+  st.routes[j.sequence] = {
+      reader,    j.req,        j.branch, j.attempt,          static_cast<std::int32_t>(j.tokens.size()),
+      j.handoff, clock::now(), {},       std::move(warnings)};
   if (j.handoff.id != 0)
     st.handoffs[j.handoff.id] = j.sequence;
   if (j.handoff.prompt)

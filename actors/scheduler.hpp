@@ -42,6 +42,7 @@ struct scheduler_state {
     std::int32_t prompt_tokens = 0;
     handoff_ticket handoff;
     std::chrono::steady_clock::time_point arrived{}, started{}; // started: its first step was sent; zero before
+    std::vector<std::string> warnings{};                        // of its constraint, until they are sent
   };
   struct constrained_job { // waits for its compiled constraint
     submit request;

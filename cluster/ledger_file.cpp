@@ -39,7 +39,7 @@ template <class Archive> void serialize(Archive& a, ledger_closed& v) {
 
 namespace {
 
-constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t format_version = 2;
 constexpr std::size_t header_bytes = 16, frame_bytes = 8;
 constexpr std::uint32_t longest_record = 1u << 30; // of a request with everything at its limits by far
 

@@ -269,7 +269,7 @@ std::string pack_so_args(const std::optional<structured_output_args>& a) {
   put_int(a->indent.value_or(0));
   std::uint32_t flags = 0;
   for (const bool b : {a->bound_token_id.has_value(), a->indent.has_value(), a->strict, a->any_whitespace, a->any_order,
-                       a->infer_type, a->dot_excludes_newline})
+                       a->infer_type, a->lenient, a->dot_excludes_newline})
     flags = 2 * flags + (b ? 1 : 0);
   put_u32(bytes, flags);
   return bytes;
@@ -305,6 +305,7 @@ std::optional<structured_output_args> unpack_so_args(const std::string& bytes) {
     return {};
   const auto take_flag = [&] { return (std::exchange(flags, flags / 2) & 1) != 0; };
   a.dot_excludes_newline = take_flag();
+  a.lenient = take_flag();
   a.infer_type = take_flag();
   a.any_order = take_flag();
   a.any_whitespace = take_flag();

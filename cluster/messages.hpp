@@ -375,9 +375,10 @@ struct tokens { // -> tok_ack
   std::int64_t steps = 0, preemptions = 0; // that the branch took part in, that it suffered
   std::int64_t drafted = 0, accepted = 0;  // drafts of it that were verified, and taken
   std::int32_t cached_tokens = 0;          // of the prompt, found in the prefix cache at first admission
+  std::vector<std::string> warnings;       // of its constraint, with the first news of an attempt
 };
 TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, prompt_logprobs, logits, end, stop_id,
-              error_code, error_text, steps, preemptions, drafted, accepted, cached_tokens)
+              error_code, error_text, steps, preemptions, drafted, accepted, cached_tokens, warnings)
 
 struct tok_ack {
   std::int64_t next_pos = 0;

@@ -10,8 +10,8 @@ namespace troupe {
 
 // Bindings name every field: one that is added and forgotten here does not compile.
 template <class Archive> void serialize(Archive& a, structured_output_args& v) {
-  auto& [type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot] = v;
-  a(type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, dot);
+  auto& [type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, lenient, dot] = v;
+  a(type, schema, triggers, bound, strict, any_space, max_space, indent, any_order, infer, lenient, dot);
 }
 template <class Archive> void serialize(Archive& a, sampling_params& v) {
   auto& [temperature, top_p, top_k, min_p, max_tokens, min_tokens, ignore_eos, stop, stop_ids, n, logprobs, top, prompt,

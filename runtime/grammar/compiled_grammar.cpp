@@ -9,9 +9,10 @@ constexpr std::size_t overflow_factor = 8; // a single mask may need this many t
 }
 
 compiled_grammar::compiled_grammar(rule_network network, std::shared_ptr<const token_vocabulary> vocabulary,
-                                   const compile_limits& limits, std::size_t kept_bytes)
+                                   const compile_limits& limits, std::size_t kept_bytes,
+                                   std::vector<std::string> warnings)
     : network_(std::make_shared<const rule_network>(std::move(network))), vocabulary_(std::move(vocabulary)),
-      max_items_(limits.frontier_items), kept_bytes_(kept_bytes) {
+      max_items_(limits.frontier_items), kept_bytes_(kept_bytes), warnings_(std::move(warnings)) {
   for (const byte_dfa& round : network_->round_dfas)
     known_tables_.push_back(vocabulary_->known_table(round));
 }
@@ -33,7 +34,8 @@ std::shared_ptr<mask_maker> compiled_grammar::own_masks() const {
 }
 
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
-                                                        std::shared_ptr<const token_vocabulary> vocabulary) {
+                                                        std::shared_ptr<const token_vocabulary> vocabulary,
+                                                        std::vector<std::string> warnings) {
   compile_budget& budget = builder.budget();
   rule_network network = make_rule_network(builder, root, budget);
   for (const rule_network::token_list& list : network.token_lists)
@@ -41,7 +43,9 @@ std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& b
       if (id < 0 || id >= vocabulary->size())
         fail_compile("so_syntax", "token id " + std::to_string(id) + " is outside the vocabulary of " +
                                       std::to_string(vocabulary->size()) + " ids");
-  return std::make_shared<const compiled_grammar>(std::move(network), std::move(vocabulary), budget.limits());
+  const compile_limits& limits = budget.limits();
+  return std::make_shared<const compiled_grammar>(std::move(network), std::move(vocabulary), limits,
+                                                  compiled_grammar::usual_kept_bytes, std::move(warnings));
 }
 
 } // namespace troupe

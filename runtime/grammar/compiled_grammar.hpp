@@ -5,15 +5,23 @@
 #include "runtime/grammar/token_vocabulary.hpp"
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 namespace troupe {
 
 // Shared by all requests with the same constraint and by all threads.
 class compiled_grammar {
 public:
+  static constexpr std::size_t usual_kept_bytes = std::size_t{8} << 20;
+
   // kept_bytes: of frontiers and masks. When they are more, readers move on to a fresh set, one by one as they go.
   compiled_grammar(rule_network network, std::shared_ptr<const token_vocabulary> vocabulary,
-                   const compile_limits& limits, std::size_t kept_bytes = std::size_t{8} << 20);
+                   const compile_limits& limits, std::size_t kept_bytes = usual_kept_bytes,
+                   std::vector<std::string> warnings = {});
+
+  // What of the constraint has no effect, for people; only lenient schemas have any.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   const token_vocabulary& vocabulary() const { return *vocabulary_; }
   const rule_network& network() const { return *network_; }
@@ -28,6 +36,7 @@ private:
   std::shared_ptr<const token_vocabulary> vocabulary_;
   mask_maker::table_list known_tables_; // when it was compiled
   std::size_t max_items_, kept_bytes_;
+  std::vector<std::string> warnings_;
   mutable std::mutex masks_lock_;
   mutable std::shared_ptr<mask_maker> masks_;
 };
@@ -35,6 +44,7 @@ private:
 // Compiles what `root` can read. Throws grammar_failure: so_unsatisfiable where root has no finite word, so_syntax for
 // a rule without definition and for a token id outside the vocabulary, so_too_complex, so_timeout.
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
-                                                        std::shared_ptr<const token_vocabulary> vocabulary);
+                                                        std::shared_ptr<const token_vocabulary> vocabulary,
+                                                        std::vector<std::string> warnings = {});
 
 } // namespace troupe

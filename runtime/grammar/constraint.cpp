@@ -7,10 +7,13 @@ namespace troupe {
 
 namespace {
 
-grammar_rule read_constraint(grammar_builder& builder, const constraint& what) {
+grammar_rule read_constraint(grammar_builder& builder, const constraint& what, std::vector<std::string>& warnings) {
   switch (what.kind) {
-  case constraint_kind::json:
-    return json_schema_grammar(builder, what.text, what.schema);
+  case constraint_kind::json: {
+    json_schema_options options = what.schema;
+    options.warnings = &warnings;
+    return json_schema_grammar(builder, what.text, options);
+  }
   case constraint_kind::regex:
     return builder.define("root", regex_expression(builder, what.text, {what.dot_excludes_newline}));
   case constraint_kind::ebnf:
@@ -43,6 +46,7 @@ constraint constraint_of(const structured_output_args& a) {
     c.schema.indent = static_cast<std::uint32_t>(*a.indent);
   c.schema.any_order = a.any_order;
   c.schema.infer_type = a.infer_type;
+  c.schema.lenient = a.lenient;
   c.dot_excludes_newline = a.dot_excludes_newline;
   return c;
 }
@@ -57,8 +61,9 @@ result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constra
   try {
     compile_budget budget(limits, out_of_time);
     grammar_builder builder(budget);
-    const grammar_rule root = read_constraint(builder, what);
-    return compile_grammar(builder, root, std::move(vocabulary));
+    std::vector<std::string> warnings;
+    const grammar_rule root = read_constraint(builder, what, warnings);
+    return compile_grammar(builder, root, std::move(vocabulary), std::move(warnings));
   } catch (grammar_failure& f) {
     return std::move(f.why);
   } catch (const automaton_too_large& e) {

@@ -29,7 +29,7 @@ constraint constraint_of(const structured_output_args& a);
 
 // Compiles within `limits`. `out_of_time` is asked now and then and ends the work when it says so: a limit of processor
 // time, a caller that has gone. Errors as in structured_output.md §7, with so_timeout for the latter. Warnings of
-// lenient schemas go to constraint.schema.warnings.
+// lenient schemas are kept in the grammar.
 result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constraint& what,
                                                                    std::shared_ptr<const token_vocabulary> vocabulary,
                                                                    const compile_limits& limits = {},

@@ -8,6 +8,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t item_work = 8;                  // of an item looked at or put into a frontier, in nodes of a trie
+constexpr std::uint32_t most_lean_steps = 8;          // of a frontier; for more it is expanded
 constexpr std::uint32_t most_rounds = UINT32_MAX - 1; // longer repetitions than any output count as endless
 
 std::uint64_t hash_of(std::span<const frontier_store::item> items) {
@@ -102,7 +103,7 @@ void* frontier_store::take(std::size_t bytes) {
   bytes = (bytes + 15) & ~std::size_t{15};
   if (bytes > left_) {
     const std::size_t block = std::max<std::size_t>(bytes, blocks_.empty() ? 8192 : 65536);
-    blocks_.push_back(std::make_unique<std::byte[]>(block));
+    blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(block));
     free_ = blocks_.back().get();
     left_ = block;
     bytes_.fetch_add(block, std::memory_order_relaxed);
@@ -358,6 +359,35 @@ const frontier_store::expansion& frontier_store::grow(frontier f) {
       expansion{next, {scans, s.scans.size()}, s.can_end, static_cast<std::uint32_t>(s.work)};
   at(f).grown.store(made, std::memory_order_release);
   return *made;
+}
+
+frontier frontier_store::grow_lean(frontier f, std::uint8_t byte_class, mask_work& work) {
+  {
+    const std::lock_guard hold(growing_);
+    node& n = at(f);
+    const lean_step* known = n.steps.load(std::memory_order_relaxed);
+    for (const lean_step* s = known; s != nullptr; s = s->older)
+      if (s->byte_class == byte_class)
+        return s->to; // another thread was faster
+    if (known == nullptr || known->number < most_lean_steps) {
+      close(f);
+      scratch& s = *scratch_;
+      std::vector<item>& to = s.by_class[byte_class];
+      const unsigned char byte = network_->byte_of_class[byte_class];
+      for (const scan& sc : s.scans)
+        for (const rule_network::edge& e : network_->edges_of(sc.state))
+          if (e.kind == rule_network::edge_kind::bytes && e.low <= byte && byte <= e.high)
+            add_item(to, e.to, sc.then, 0, 0);
+      work.add(s.work + 1 + item_work * to.size());
+      const frontier next = to.empty() ? dead_frontier : intern(to);
+      to.clear();
+      n.steps.store(new (take(sizeof(lean_step)))
+                        lean_step{known, next, byte_class, known != nullptr ? known->number + 1 : 1},
+                    std::memory_order_release);
+      return next;
+    }
+  }
+  return expand(f, work).next[byte_class];
 }
 
 frontier frontier_store::read_token(frontier f, std::int32_t id, std::string_view text) {

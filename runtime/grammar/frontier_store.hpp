@@ -68,6 +68,19 @@ public:
     work.add(made.work);
     return made;
   }
+  // What follows f, if somebody has made it; else null.
+  const expansion* expanded(frontier f) const { return at(f).grown.load(std::memory_order_acquire); }
+  // One step from f, much cheaper than its whole expansion: most places along long tokens are asked about few bytes.
+  // Counts what this call makes.
+  frontier step_lean(frontier f, std::uint8_t byte_class, mask_work& work) {
+    const node& n = at(f);
+    if (const expansion* known = n.grown.load(std::memory_order_acquire))
+      return known->next[byte_class];
+    for (const lean_step* s = n.steps.load(std::memory_order_acquire); s != nullptr; s = s->older)
+      if (s->byte_class == byte_class)
+        return s->to;
+    return grow_lean(f, byte_class, work);
+  }
   frontier step(frontier f, unsigned char byte) { return expand(f).next[network_->class_of[byte]]; }
   frontier read(frontier f, std::string_view text) {
     for (std::size_t i = 0; i < text.size() && f != dead_frontier; ++i)
@@ -103,9 +116,15 @@ public:
   frontier copy_to(frontier_store& other, frontier f) const;
 
 private:
+  struct lean_step {
+    const lean_step* older;
+    frontier to;
+    std::uint32_t byte_class, number; // number: of steps with this one
+  };
   struct node {
     std::span<const item> items;
     std::atomic<const expansion*> grown{nullptr};
+    std::atomic<const lean_step*> steps{nullptr}; // that are known while the expansion is not
     std::atomic<const void*> attached{nullptr};
   };
   // Chunk k has first_chunk << k nodes, so that nodes never move.
@@ -117,6 +136,7 @@ private:
     return chunks_[chunk].load(std::memory_order_acquire)[place - (first_chunk << chunk)];
   }
   const expansion& grow(frontier f);
+  frontier grow_lean(frontier f, std::uint8_t byte_class, mask_work& work);
   frontier intern(std::vector<item>& items);
   void add_item(std::vector<item>& to, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high) const;
   void* take(std::size_t bytes);

@@ -13,6 +13,7 @@ namespace {
 using kind = json_value::kind;
 
 constexpr int max_depth_at_one_place = 1000;
+constexpr std::size_t most_warnings = 100;
 
 constexpr std::array<std::string_view, 10> single_schemas{"additionalProperties",
                                                           "unevaluatedProperties",
@@ -130,8 +131,12 @@ schema_document::schema_document(std::string_view text, options how, compile_bud
 void schema_document::unsupported(const std::string& path, const std::string& why) {
   if (!how_.lenient)
     fail_compile("so_unsupported", path + ": " + why);
-  if (warnings_)
-    warnings_->push_back(path + " has no effect: " + why);
+  if (warnings_ == nullptr)
+    return;
+  // once for each keyword, however often its schema is met
+  std::string text = path + " has no effect: " + why;
+  if (warnings_->size() < most_warnings && std::find(warnings_->begin(), warnings_->end(), text) == warnings_->end())
+    warnings_->push_back(std::move(text));
 }
 
 // Addresses and anchors of all schemas that stand where a schema is expected. The nesting is that of the text.

@@ -14,6 +14,7 @@ constexpr std::size_t cheap_walk = 48;          // nodes; masks made with fewer 
 constexpr std::size_t listed_ids = 1024;        // kept as a list up to so many
 constexpr std::size_t most_loop_items = 8;      // of a frontier that is looked at as a loop
 constexpr std::size_t table_work = 3;           // of a node, while a table is made
+constexpr std::uint32_t few_children = 4;       // of a node; the place above them is asked about few bytes
 constexpr std::uint32_t large_subtree = 16'384; // nodes; worth a table of its own where what follows is a loop
 
 // Counts the nodes of a walk, some at a time. False: the work is spent.
@@ -156,21 +157,21 @@ const mask_maker::text_mask* mask_maker::text_mask_of(frontier place, mask_work&
   }
   const token_trie& trie = vocabulary_->quoted();
   const auto& class_of = store_.network().class_of;
-  std::array<const frontier*, most_token_bytes + 1> next;
-  next[0] = store_.expand(place, work).next;
+  std::array<way_place, most_token_bytes + 1> way;
+  way[0] = way_from(place, work);
   std::size_t nodes = 0;
   for (std::uint32_t node = 0; node < trie.size();) {
     if (!counted(++nodes, work))
       break;
-    const frontier to = next[trie.depth(node) - 1][class_of[trie.byte(node)]];
+    const frontier to = read(way[trie.depth(node) - 1], class_of[trie.byte(node)], work);
     if (to == dead_frontier) {
       node = trie.end(node);
       continue;
     }
-    if (trie.end(node) > node + 1) {
+    if (trie.children(node) > 0) {
       if (store_.has_ended(to))
         made->ends.push_back(node);
-      next[trie.depth(node)] = store_.expand(to, work).next;
+      way[trie.depth(node)] = way_below(trie, node, to, work);
     }
     ++node;
   }
@@ -306,6 +307,13 @@ frontier mask_maker::usual_target(frontier f, mask_work& work) {
   return best != dead_frontier && best != f && votes > 0 && loop_at(best, work) ? best : dead_frontier;
 }
 
+mask_maker::way_place mask_maker::way_below(const token_trie& trie, std::uint32_t node, frontier f, mask_work& work) {
+  if (trie.children(node) > few_children)
+    return way_from(f, work);
+  const frontier_store::expansion* known = store_.expanded(f);
+  return {f, known != nullptr ? known->next : nullptr};
+}
+
 // Sets the bits of the tokens that leave the loop; those that stay inside are the table's row.
 std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table, frontier f, std::uint32_t* row,
                                  mask_work& work) {
@@ -317,14 +325,14 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
       nodes += walk(from, e.node, vocabulary_->trie().end(e.node), row, work);
   }
   const token_trie& rests = table.rests();
-  std::array<const frontier*, most_token_bytes + 1> next;
-  next[0] = store_.expand(loop.exit, work).next;
+  std::array<way_place, most_token_bytes + 1> way;
+  way[0] = way_from(loop.exit, work);
   const auto& class_of = store_.network().class_of;
   for (std::uint32_t node = 0; node < rests.size();) {
     if (!counted(++nodes, work))
       break;
     const std::uint32_t depth = rests.depth(node);
-    const frontier to = next[depth - 1][class_of[rests.byte(node)]];
+    const frontier to = read(way[depth - 1], class_of[rests.byte(node)], work);
     if (to == dead_frontier) {
       node = rests.end(node);
       continue;
@@ -334,8 +342,8 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
       if (late.rounds <= room && loop.done + late.rounds >= loop.min)
         set_bit(row, late.id);
     }
-    if (rests.end(node) > node + 1)
-      next[depth] = store_.expand(to, work).next;
+    if (rests.children(node) > 0)
+      way[depth] = way_below(rests, node, to, work);
     ++node;
   }
   return nodes;
@@ -348,15 +356,15 @@ std::size_t mask_maker::walk_trie(const token_trie& trie, frontier from, std::ui
                                   std::uint32_t* row, mask_work& work, const Below& below) {
   if (node == end)
     return 0;
-  std::array<const frontier*, most_token_bytes + 1> next;
-  next[trie.depth(node) - 1] = store_.expand(from, work).next;
+  std::array<way_place, most_token_bytes + 1> way;
+  way[trie.depth(node) - 1] = way_from(from, work);
   const auto& class_of = store_.network().class_of;
   std::size_t nodes = 0;
   while (node < end) {
     if (!counted(++nodes, work))
       break;
     const std::uint32_t depth = trie.depth(node);
-    const frontier to = next[depth - 1][class_of[trie.byte(node)]];
+    const frontier to = read(way[depth - 1], class_of[trie.byte(node)], work);
     if (to == dead_frontier) {
       node = trie.end(node);
       continue;
@@ -368,8 +376,8 @@ std::size_t mask_maker::walk_trie(const token_trie& trie, frontier from, std::ui
       node = trie.end(node);
       continue;
     }
-    if (trie.end(node) > node + 1)
-      next[depth] = store_.expand(to, work).next;
+    if (trie.children(node) > 0)
+      way[depth] = way_below(trie, node, to, work);
     ++node;
   }
   return nodes;
@@ -399,8 +407,8 @@ std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t en
 // `row` holds the mask of `base`; makes it that of f by visiting what the two do not read alike.
 std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work) {
   const token_trie& trie = vocabulary_->trie();
-  std::array<std::pair<const frontier*, const frontier*>, most_token_bytes + 1> next;
-  next[0] = {store_.expand(f, work).next, store_.expand(base, work).next};
+  std::array<std::pair<way_place, way_place>, most_token_bytes + 1> way;
+  way[0] = {way_from(f, work), way_from(base, work)};
   const auto& class_of = store_.network().class_of;
   std::size_t nodes = 0;
   for (std::uint32_t node = 0; node < trie.size();) {
@@ -408,7 +416,7 @@ std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_
       break;
     const std::uint32_t depth = trie.depth(node);
     const std::uint8_t c = class_of[trie.byte(node)];
-    const frontier to = next[depth - 1].first[c], guessed = next[depth - 1].second[c];
+    const frontier to = read(way[depth - 1].first, c, work), guessed = read(way[depth - 1].second, c, work);
     if (to == guessed) {
       node = trie.end(node);
       continue;
@@ -421,8 +429,8 @@ std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_
     }
     for (std::uint32_t i = trie.first_id(node); i < trie.last_id(node); ++i)
       set_bit(row, trie.ids()[i]);
-    if (trie.end(node) > node + 1)
-      next[depth] = {store_.expand(to, work).next, store_.expand(guessed, work).next};
+    if (trie.children(node) > 0)
+      way[depth] = {way_below(trie, node, to, work), way_below(trie, node, guessed, work)};
     ++node;
   }
   return nodes;

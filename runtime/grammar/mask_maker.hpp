@@ -49,6 +49,17 @@ private:
     std::vector<std::uint32_t> ends; // nodes of the trie of quoted tokens where the rule ends before the token does
   };
 
+  // A frontier on the way down a trie, and what follows it: null where few bytes are asked about.
+  struct way_place {
+    frontier at;
+    const frontier* next;
+  };
+  way_place way_from(frontier f, mask_work& work) { return {f, store_.expand(f, work).next}; }
+  way_place way_below(const token_trie& trie, std::uint32_t node, frontier f, mask_work& work);
+  frontier read(const way_place& from, std::uint8_t byte_class, mask_work& work) {
+    return from.next != nullptr ? from.next[byte_class] : store_.step_lean(from.at, byte_class, work);
+  }
+
   frontier text_place(frontier f);
   const text_mask* text_mask_of(frontier place, mask_work& work);
   std::size_t fill_text(frontier f, frontier place, const std::uint32_t*& base, std::uint32_t* row, mask_work& work);

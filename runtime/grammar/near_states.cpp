@@ -9,7 +9,7 @@ namespace {
 
 using edge_kind = rule_network::edge_kind;
 
-constexpr std::uint32_t counting_states = 128; // rules with fewer are not worth the comparison
+constexpr std::uint32_t counting_states = 16; // rules with fewer are not worth the comparison
 
 // Moore's refinement, stopped after near_bytes rounds: two states of one class can read the same texts of so many bytes
 // and end their rule behind the same ones, since every edge that is compared reads a byte or more.

@@ -7,6 +7,7 @@
 namespace troupe {
 
 token_trie::token_trie(std::vector<entry> entries) {
+  nodes_.clear();
   struct place { // in the order of texts; most are told apart by their first bytes
     std::uint64_t first_bytes;
     std::uint32_t index;
@@ -31,23 +32,23 @@ token_trie::token_trie(std::vector<entry> entries) {
     const auto common = static_cast<std::size_t>(
         std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
     while (path.size() > common) {
-      end_[path.back()] = size();
+      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
       path.pop_back();
     }
     for (std::size_t i = common; i < text.size(); ++i) {
-      path.push_back(size());
-      byte_.push_back(static_cast<unsigned char>(text[i]));
-      depth_.push_back(static_cast<std::uint16_t>(i + 1));
-      end_.push_back(0);
-      first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+      path.push_back(static_cast<std::uint32_t>(nodes_.size()));
+      nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint16_t>(i + 1),
+                        static_cast<unsigned char>(text[i]), 0});
+      if (i > 0 && nodes_[path[i - 1]].children < 255)
+        ++nodes_[path[i - 1]].children;
     }
     ids_.push_back(entries[p.index].id);
     longest_ = std::max(longest_, static_cast<std::uint32_t>(text.size()));
     before = text;
   }
   for (const std::uint32_t node : path)
-    end_[node] = size();
-  first_id_.push_back(static_cast<std::uint32_t>(ids_.size()));
+    nodes_[node].end = static_cast<std::uint32_t>(nodes_.size());
+  nodes_.push_back({0, static_cast<std::uint32_t>(ids_.size()), 0, 0, 0});
 }
 
 token_vocabulary::token_vocabulary(std::span<const std::string_view> texts, std::int32_t size, std::int32_t end_token)

@@ -27,22 +27,26 @@ public:
   token_trie() = default;
   explicit token_trie(std::vector<entry> entries);
 
-  std::uint32_t size() const { return static_cast<std::uint32_t>(byte_.size()); }
-  unsigned char byte(std::uint32_t node) const { return byte_[node]; }
-  std::uint32_t depth(std::uint32_t node) const { return depth_[node]; } // 1 for the first byte of a text
-  std::uint32_t end(std::uint32_t node) const { return end_[node]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()) - 1; }
+  unsigned char byte(std::uint32_t node) const { return nodes_[node].byte; }
+  std::uint32_t depth(std::uint32_t node) const { return nodes_[node].depth; } // 1 for the first byte of a text
+  std::uint32_t end(std::uint32_t node) const { return nodes_[node].end; }
+  std::uint32_t children(std::uint32_t node) const { return nodes_[node].children; } // 255: perhaps more
   // Entries whose text ends at this node, as a range of `ids`.
-  std::uint32_t first_id(std::uint32_t node) const { return first_id_[node]; }
-  std::uint32_t last_id(std::uint32_t node) const { return first_id_[node + 1]; }
+  std::uint32_t first_id(std::uint32_t node) const { return nodes_[node].first_id; }
+  std::uint32_t last_id(std::uint32_t node) const { return nodes_[node + 1].first_id; }
   // All ids by text: those of a subtree are [first_id(node), first_id(end(node))).
   std::span<const std::int32_t> ids() const { return ids_; }
   std::uint32_t longest() const { return longest_; } // bytes
-  std::size_t bytes() const { return size() * (sizeof(char) + 2 + 4 + 4) + ids_.size() * 4; }
+  std::size_t bytes() const { return nodes_.size() * sizeof(packed_node) + ids_.size() * 4; }
 
 private:
-  std::vector<unsigned char> byte_;
-  std::vector<std::uint16_t> depth_;
-  std::vector<std::uint32_t> end_, first_id_; // first_id_ has one more
+  struct packed_node { // together, since a walk that skips subtrees finds nearly every node outside of the caches
+    std::uint32_t end, first_id;
+    std::uint16_t depth;
+    unsigned char byte, children; // 255 of them: perhaps more
+  };
+  std::vector<packed_node> nodes_ = {{}}; // and one more behind the last, for its first_id
   std::vector<std::int32_t> ids_;
   std::uint32_t longest_ = 0;
 };

@@ -200,7 +200,7 @@ void check_structured_keys(const json& v) {
     fail("so_invalid_args", "so_args.bound_token_ids is an old name: give bound_token_id, one id");
   only_keys(v, " in so_args",
             {"schema_type", "schema", "trigger_token_ids", "bound_token_id", "strict", "any_whitespace",
-             "max_whitespace", "indent", "any_order", "infer_type", "dot_excludes_newline"});
+             "max_whitespace", "indent", "any_order", "infer_type", "lenient", "dot_excludes_newline"});
 }
 
 // A key that has no effect on this kind of constraint is a mistake, whatever its value. Unknown kinds are refused
@@ -214,7 +214,7 @@ void check_keys_of_kind(const json& v, const std::string& kind) {
         fail("so_invalid_args", "so_args." + key + " = " + v[key].dump() + " has no effect with schema_type " + kind +
                                     ", it belongs to " + owner + "; leave it out");
   };
-  only_for("json", {"strict", "any_whitespace", "max_whitespace", "indent", "any_order", "infer_type"});
+  only_for("json", {"strict", "any_whitespace", "max_whitespace", "indent", "any_order", "infer_type", "lenient"});
   only_for("regex", {"dot_excludes_newline"});
 }
 
@@ -245,6 +245,7 @@ structured_output_args to_structured(const json& v) {
        : name == "any_whitespace" ? a.any_whitespace
        : name == "any_order"      ? a.any_order
        : name == "infer_type"     ? a.infer_type
+       : name == "lenient"        ? a.lenient
                                   : a.dot_excludes_newline) = to_bool(key, value);
   }
   if (!v.contains("schema"))

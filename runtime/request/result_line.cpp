@@ -67,6 +67,10 @@ std::string tail(const generation_result& r) {
     s += "{\"code\":" + json_quoted(r.failure->code) + ",\"message\":" + json_quoted(r.failure->message) + '}';
   else
     s += "null";
+  for (std::size_t i = 0; i < r.warnings.size(); ++i)
+    s += (i == 0 ? ",\"warnings\":[" : ",") + json_quoted(r.warnings[i]);
+  if (!r.warnings.empty())
+    s += ']';
   const generation_usage& u = r.usage;
   s += ",\"usage\":{\"steps\":" + std::to_string(u.steps) + ",\"drafted\":" + std::to_string(u.drafted) +
        ",\"accepted\":" + std::to_string(u.accepted) + ",\"attempts\":" + std::to_string(u.attempts) +

@@ -33,6 +33,8 @@ struct generation_result {
   std::vector<float> logits; // rows of logit_rows, each vocab_size long; not part of the line
   std::uint64_t seq_seed = 0;
   std::optional<error> failure; // set when finish_reason is error
+  // What of the constraint has no effect, where the request said lenient. In the line only if there is something.
+  std::vector<std::string> warnings{};
   generation_usage usage;
 };
 

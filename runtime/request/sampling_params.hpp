@@ -26,7 +26,8 @@ struct structured_output_args {
   std::int32_t max_whitespace = 64;              // json: characters of each run
   std::optional<std::int32_t> indent{};          // json: in place of any_whitespace
   bool any_order = false, infer_type = true;     // json
-  bool dot_excludes_newline = false;             // regex
+  bool lenient = false; // json: keywords that cannot be honoured have no effect, with a warning in the result
+  bool dot_excludes_newline = false; // regex
   bool operator==(const structured_output_args&) const = default;
 };
 

@@ -412,6 +412,38 @@ BOOST_AUTO_TEST_CASE(c10_outputs_are_the_same_in_every_setting_and_company) {
   }
 }
 
+// The warnings of a lenient constraint come with every output, also where the constraint was compiled for an earlier
+// request.
+BOOST_AUTO_TEST_CASE(a_lenient_request_is_told_what_has_no_effect) {
+  LLM llm(embedded_options());
+  sampling_params p;
+  p.temperature = 0, p.max_tokens = 60;
+  p.so_args = structured_output_args{
+      .schema_type = "json",
+      .schema = R"({"type":"array","uniqueItems":true,"maxItems":2,"items":{"type":"string","maxLength":4}})",
+      .max_whitespace = 1};
+  const auto ask = [&] { return llm.generate({{.id = "list", .prompt = "A list:"}}, std::vector{p}); };
+  const auto strict = ask();
+  BOOST_REQUIRE(strict.size() == 1u);
+  BOOST_REQUIRE(strict[0].failure);
+  BOOST_TEST(strict[0].failure->code == "so_unsupported");
+  BOOST_TEST(strict[0].failure->message.find("#/uniqueItems") != std::string::npos);
+  BOOST_TEST(strict[0].warnings.empty());
+  p.so_args->lenient = true, p.n = 2;
+  const auto once = ask(), again = ask();
+  const std::vector<std::string> warnings{"#/uniqueItems has no effect: only for items of at most 64 values"};
+  testing::json_validator valid(R"({"type":"array","maxItems":2,"items":{"type":"string","maxLength":4}})");
+  for (const auto& results : {once, again}) {
+    BOOST_REQUIRE(results.size() == 2u);
+    for (const generation_result& r : results) {
+      BOOST_TEST(!r.failure);
+      BOOST_TEST(r.finish_reason == "stop");
+      BOOST_TEST(valid.valid(r.text), r.text);
+      BOOST_TEST(r.warnings == warnings, boost::test_tools::per_element());
+    }
+  }
+}
+
 // What is wrong with a constraint ends its request with a code and a reason; the engine and the others do not notice.
 BOOST_AUTO_TEST_CASE(c10_bad_constraints_end_their_request_only) {
   struct bad {

@@ -52,6 +52,7 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
                .indent = {},
                .any_order = true,
                .infer_type = false,
+               .lenient = true,
                .dot_excludes_newline = true};
   const submit got = through_the_wire(sys, s);
   BOOST_TEST(got.head.term == 1u);
@@ -72,12 +73,12 @@ BOOST_AUTO_TEST_CASE(a_constraint_survives_in_every_form_and_damaged_bytes_give_
   structured_output_args a{.schema_type = "ebnf", .schema = std::string("root ::= \"\0\xff\"", 13)};
   BOOST_TEST(pack_so_args({}) == "");
   BOOST_TEST((unpack_so_args("") == std::nullopt));
-  for (int form = 0; form < 128; ++form) {
+  for (int form = 0; form < 256; ++form) {
     const auto bit = [&](int b) { return (form >> b & 1) != 0; };
     a.bound_token_id = bit(0) ? std::optional(-1) : std::nullopt;
     a.indent = bit(1) ? std::optional(0) : std::nullopt;
     a.strict = bit(2), a.any_whitespace = bit(3), a.any_order = bit(4), a.infer_type = bit(5);
-    a.dot_excludes_newline = bit(6);
+    a.dot_excludes_newline = bit(6), a.lenient = bit(7);
     const std::string bytes = pack_so_args(a);
     BOOST_TEST((unpack_so_args(bytes) == a), form);
     for (std::size_t n = 0; n < bytes.size(); ++n)
@@ -94,8 +95,10 @@ BOOST_AUTO_TEST_CASE(tokens_arrive_field_by_field) {
   t.logits = pack_f32({0.5f, -0.0f, 1e-45f});
   t.end = 3;
   t.error_text = std::string("zero \0 inside", 13);
+  t.warnings = {"#/not has no effect", ""};
   const tokens got = through_the_wire(sys, t);
   BOOST_TEST(got.first_pos == -1);
+  BOOST_TEST(got.warnings == t.warnings, boost::test_tools::per_element());
   std::vector<std::vector<token_logprob>> top;
   append_top(got.top, top);
   BOOST_REQUIRE(top.size() == 3u);

@@ -58,9 +58,28 @@ BOOST_AUTO_TEST_CASE(limits_end_the_work_from_inside) {
   BOOST_TEST(asked == 3);
 }
 
+// A keyword that cannot be honoured refuses the constraint, or, if the request is lenient, has no effect and is named.
+BOOST_AUTO_TEST_CASE(lenient_schemas_keep_their_warnings) {
+  structured_output_args a{.schema_type = "json",
+                           .schema = R"({"type":"array","uniqueItems":true,"items":{"$ref":"#/$defs/word"},
+                                         "$defs":{"word":{"type":"string","pattern":"(?=a)b"}}})"};
+  BOOST_TEST(refusal(constraint_of(a)) == "so_unsupported: #/$defs/word/pattern: position 1: look-ahead is not "
+                                          "supported");
+  a.lenient = true;
+  const auto compiled = compile_constraint(constraint_of(a), small_vocabulary());
+  BOOST_REQUIRE(compiled);
+  const std::vector<std::string> warnings{"#/$defs/word/pattern has no effect: position 1: look-ahead is not supported",
+                                          "#/uniqueItems has no effect: only for items of at most 64 values"};
+  BOOST_TEST((*compiled)->warnings() == warnings, boost::test_tools::per_element());
+  BOOST_TEST(matches(*compiled, R"(["a","a"])"));
+  BOOST_TEST(!matches(*compiled, "[1]"));
+  a.schema = R"({"type":"string"})";
+  BOOST_TEST((*compile_constraint(constraint_of(a), small_vocabulary()))->warnings().empty());
+}
+
 BOOST_AUTO_TEST_CASE(cache_keys_tell_apart_what_differs) {
   const constraint base = of(constraint_kind::json, "{}");
-  std::vector<constraint> others(7, base);
+  std::vector<constraint> others(8, base);
   others[0].text = "{ }";
   others[1].kind = constraint_kind::ebnf;
   others[2].schema.strict = false;
@@ -68,6 +87,7 @@ BOOST_AUTO_TEST_CASE(cache_keys_tell_apart_what_differs) {
   others[4].schema.indent = 0;
   others[5].dot_excludes_newline = true;
   others[6].schema.any_order = true;
+  others[7].schema.lenient = true;
   BOOST_TEST(constraint_key(base, "tenant") == constraint_key(base, "tenant"));
   BOOST_TEST(constraint_key(base, "tenant") != constraint_key(base, "other"));
   BOOST_TEST(constraint_key(of(constraint_kind::json, "b{}"), "a") != constraint_key(base, "ab"));

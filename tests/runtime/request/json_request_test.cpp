@@ -151,13 +151,13 @@ BOOST_AUTO_TEST_CASE(so_args_are_read) {
   BOOST_TEST((plain == structured_output_args{.schema_type = "regex", .schema = "a+"}));
   const auto full = *read(R"({"schema_type":"json","schema":"{\"b\":1,\"a\":1.50}","trigger_token_ids":[5,999],
     "bound_token_id":0,"strict":false,"any_whitespace":false,"max_whitespace":3,"indent":2,"any_order":true,
-    "infer_type":false})")
+    "infer_type":false,"lenient":true})")
                          .params.so_args;
   BOOST_TEST(full.schema == "{\"b\":1,\"a\":1.50}"); // to the letter
   BOOST_TEST((full.trigger_token_ids == std::vector<std::int32_t>{5, 999}));
   BOOST_TEST((full.bound_token_id == 0));
   BOOST_TEST((!full.strict && !full.any_whitespace && full.max_whitespace == 3 && full.indent == 2 && full.any_order &&
-              !full.infer_type && !full.dot_excludes_newline));
+              !full.infer_type && full.lenient && !full.dot_excludes_newline));
   const auto dot =
       *read(R"({"schema_type":"regex","schema":".","dot_excludes_newline":true,"indent":null})").params.so_args;
   BOOST_TEST((dot == structured_output_args{.schema_type = "regex", .schema = ".", .dot_excludes_newline = true}));
@@ -201,9 +201,12 @@ BOOST_AUTO_TEST_CASE(faults_in_so_args_name_key_and_value) {
   bad_args(R"({"schema_type":"json","schema":"{}","max_whitespace":-1})",
            "so_args.max_whitespace = -1 is out of range");
   bad_args(R"({"schema_type":"json","schema":"{}","indent":65})", "so_args.indent = 65 is out of range: 0..64");
-  bad_args(R"({"schema_type":"json","schema":"{}","lenient":true})", "unknown key \"lenient\" in so_args");
+  bad_args(R"({"schema_type":"json","schema":"{}","lenient":1})",
+           "so_args.lenient = 1 has the wrong type: true or false");
+  bad_args(R"({"schema_type":"json","schema":"{}","so_json_lenient":true})",
+           "unknown key \"so_json_lenient\" in so_args");
   // Keys of another kind of constraint, also with the value that they have anyway.
-  for (const std::string key : {"strict", "any_whitespace", "any_order", "infer_type"})
+  for (const std::string key : {"strict", "any_whitespace", "any_order", "infer_type", "lenient"})
     for (const std::string kind : {"regex", "ebnf"})
       bad_args(R"({"schema_type":")" + kind + R"(","schema":"a",")" + key + "\":true}",
                "so_args." + key + " = true has no effect with schema_type " + kind +

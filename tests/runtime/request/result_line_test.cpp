@@ -40,6 +40,8 @@ BOOST_AUTO_TEST_CASE(holds_every_field) {
   r.stop_id.reset();
   r.stop_text.clear();
   BOOST_TEST(json::parse(result_line(r))["stop"].is_null());
+  r.warnings = {"#/not has no effect: \"why\"", "another"};
+  BOOST_TEST((json::parse(result_line(r))["warnings"] == json(r.warnings)));
 }
 
 BOOST_AUTO_TEST_CASE(errors_and_lines_without_id) {
