@@ -7,6 +7,7 @@
 #include "cli/request_lines.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/request/result_line.hpp"
+#include <algorithm>
 #include <spdlog/spdlog.h>
 
 namespace troupe {

@@ -2,6 +2,7 @@
 #include "cli/cluster_file.hpp"
 #include "cli/engine_settings.hpp"
 #include "cluster/incarnation.hpp"
+#include <algorithm>
 #include <filesystem>
 
 namespace troupe {

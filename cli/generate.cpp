@@ -6,6 +6,7 @@
 #include "cli/requests.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/request/result_line.hpp"
+#include <algorithm>
 #include <map>
 #include <spdlog/spdlog.h>
 #include <unistd.h>

