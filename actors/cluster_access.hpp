@@ -1,4 +1,5 @@
-// How a process reaches a running cluster to have requests computed there: as a gateway of its own.
+// How a process reaches a running cluster to have requests computed there: through one of the cluster's gateways, or as
+// a gateway of its own.
 #pragma once
 #include "cluster/cluster_identity.hpp"
 #include <cstdint>
@@ -16,9 +17,10 @@ struct cluster_access {
   std::string name;                  // of this process in the cluster
   std::string model;                 // folder: configuration and vocabulary are read, no weights
   std::optional<std::uint64_t> seed; // exactness.md §6
-  int ready_ms = 30000;              // until some engine must be there
-  // Where this process keeps what its requests have, so that another one goes on with them (cluster.md §3.5). Null: in
-  // memory.
+  int ready_ms = 30000;              // until some engine must be there, and the gateway
+  std::string gateway{};             // of the cluster, by name: "gateway.0"; empty: this process is one of its own
+  // As a gateway of its own: where this process keeps what its requests have, so that another one goes on with them
+  // (cluster.md §3.5). Null: in memory.
   std::shared_ptr<request_ledger> ledger{};
 };
 

@@ -345,6 +345,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
   s.replays = st.setup.replays;
+  s.closes_aborted = st.setup.serves_others;
   give_ledger(self, s);
   const bool goes_on = !s.recovered.empty(); // the session submits it, behind what it has
   if (rank != no_engine && !goes_on) {
@@ -431,6 +432,8 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
   }
   st.recovered = recovered_branches(std::move(st.setup.recovered));
   st.setup.recovered.clear();
+  if (setup.serves_others && setup.ledger)
+    tell_later(self, setup.forget_after, forget_recovered{});
   if (setup.ledger)
     tell(self, setup.ledger, ledger_user{caf::actor_cast<caf::actor>(self)});
   for (const scheduler_actor& s : setup.schedulers) {
@@ -455,6 +458,10 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
             error{"ledger_failed", "the ledger of requests cannot be written, nothing new is begun: " + f.why.message};
       },
       [=](const tick&) { look_around(self); },
+      [=](const forget_recovered&) {
+        for (const ledger_closed& c : state_of(self).recovered.take_all())
+          tell(self, state_of(self).setup.ledger, ledger_note{c});
+      },
       [=](const gateway_query&) { return report_of(state_of(self)); },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) { stop_all(self); },

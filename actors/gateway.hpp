@@ -28,6 +28,8 @@ struct engine_joined {
   engine_info engine;
 };
 
+struct forget_recovered {}; // LOCAL, a reminder to itself
+
 struct gateway_query {};
 TROUPE_FIELDS(gateway_query)
 struct gateway_report {
@@ -40,13 +42,17 @@ TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
                      answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
-                     answers<prompt_done>, answers<ledger_failed>, answers<tick>,
+                     answers<prompt_done>, answers<ledger_failed>, answers<tick>, answers<forget_recovered>,
                      answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
   bool replays = false; // engines come and go (engine_joined, rank_lost): requests wait for one, and move when theirs
                         // is lost
+  // Many clients come and go while it lives: branches that they give up are closed in the ledger, and what nobody asks
+  // for within forget_after is no more kept.
+  bool serves_others = false;
+  std::chrono::milliseconds forget_after{600000};
   scheduler_limits limits; // of each engine; with replays those of the first that joins
   kv_cache_settings kv;    // likewise
   std::shared_ptr<const tokenizer> vocabulary;
@@ -106,3 +112,4 @@ std::uint64_t random_bits_of_system();
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_joined)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::forget_recovered)

@@ -115,4 +115,11 @@ recovered_branches::found recovered_branches::take(const ledger_request& wanted)
   return f;
 }
 
+std::vector<ledger_closed> recovered_branches::take_all() {
+  std::vector<ledger_closed> all;
+  for (const auto& [key, e] : std::exchange(open_, {}))
+    all.push_back({e.request.req, e.request.branch});
+  return all;
+}
+
 } // namespace troupe

@@ -42,6 +42,7 @@ public:
     std::string why_not;                // for people, if there was an entry of another request
   };
   found take(const ledger_request& wanted);
+  std::vector<ledger_closed> take_all(); // nobody has asked for them
 
 private:
   std::multimap<std::pair<std::string, std::uint32_t>, ledger_entry> open_;

@@ -1,5 +1,6 @@
 #include "actors/llm.hpp"
 #include "actors/backend.hpp"
+#include "actors/request_checks.hpp"
 #include "runtime/tokenizer/utf8.hpp"
 #include <algorithm>
 #include <atomic>
@@ -39,7 +40,6 @@ struct LLM::impl {
   explicit impl(std::unique_ptr<backend> b) : back(std::move(b)), front(back->front()) {}
 
   result<std::vector<std::int32_t>> prompt_of(const generation_request& r) const;
-  status check(const std::vector<std::int32_t>& prompt, const generation_request& r, const sampling_params& p) const;
   status claim(const std::shared_ptr<request_record>& r);
   result<std::string> queue(const generation_request& request, const sampling_params& params,
                             std::function<void(const generation_event&)> on_event);
@@ -66,42 +66,6 @@ result<std::vector<std::int32_t>> LLM::impl::prompt_of(const generation_request&
   return ids;
 }
 
-status LLM::impl::check(const std::vector<std::int32_t>& prompt, const generation_request& r,
-                        const sampling_params& p) const {
-  const scheduler_limits& l = front.limits;
-  const std::int32_t vocab = front.config->vocab_size;
-  const auto length = static_cast<std::int64_t>(prompt.size());
-  if (auto s = check_sampling_params(p, vocab); !s)
-    return s;
-  if (prompt.empty())
-    return error{"empty_prompt", "the prompt has no tokens; give at least one"};
-  for (std::size_t i = 0; i < prompt.size(); ++i)
-    if (prompt[i] < 0 || prompt[i] >= vocab)
-      return error{"invalid_prompt", "prompt_ids[" + std::to_string(i) + "] = " + std::to_string(prompt[i]) +
-                                         ": not a token id; legal are 0 to " + std::to_string(vocab - 1)};
-  if (length > l.max_model_len)
-    return error{"prompt_too_long", "the prompt has " + std::to_string(length) + " tokens, max_model_len is " +
-                                        std::to_string(l.max_model_len) +
-                                        "; shorten the prompt or raise max_model_len"};
-  if (!l.chunked_prefill && length > l.max_num_batched_tokens)
-    return error{"prompt_too_long", "the prompt has " + std::to_string(length) +
-                                        " tokens, without chunked prefill a step takes max_num_batched_tokens = " +
-                                        std::to_string(l.max_num_batched_tokens) +
-                                        "; allow chunked prefill or raise it"};
-  if (r.deadline_steps < 0)
-    return error{"invalid_params", "deadline_steps = " + std::to_string(r.deadline_steps) +
-                                       " is out of range: at least 1, or 0 for none"};
-  for (const std::int32_t row : r.logit_rows)
-    if (row < 0 || row >= length)
-      return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " +
-                                         std::to_string(length - 1)};
-  const std::int32_t blocks = blocks_for(std::min<std::int64_t>(length + p.max_tokens, l.max_model_len));
-  if (blocks > l.kv_blocks - 1)
-    return error{"no_space", "prompt and max_tokens need " + std::to_string(blocks) + " KV blocks, an engine has " +
-                                 std::to_string(l.kv_blocks - 1) + "; lower max_tokens or raise kv_blocks"};
-  return nothing{};
-}
-
 // Makes the request a live one, under its id or the next free number.
 status LLM::impl::claim(const std::shared_ptr<request_record>& r) {
   const bool named = !r->id.empty();
@@ -114,7 +78,9 @@ status LLM::impl::claim(const std::shared_ptr<request_record>& r) {
   }
 }
 
-LLM::LLM(const cluster_access& cluster) : impl_(std::make_unique<impl>(make_cluster_backend(cluster))) {}
+LLM::LLM(const cluster_access& cluster)
+    : impl_(std::make_unique<impl>(cluster.gateway.empty() ? make_cluster_backend(cluster)
+                                                           : make_gateway_backend(cluster))) {}
 LLM::LLM(const engine_options& options) : impl_(std::make_unique<impl>(make_local_backend(options))) {}
 LLM::~LLM() = default;
 
@@ -123,7 +89,9 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   auto prompt = prompt_of(request);
   if (!prompt)
     return prompt.failure();
-  if (auto good = check(*prompt, request, params); !good)
+  if (auto good = check_request({*prompt, request.logit_rows, request.deadline_steps}, params, front.limits,
+                                front.config->vocab_size);
+      !good)
     return good.failure();
   auto r = std::make_shared<request_record>();
   r->req = {front.origin, ++next_request};

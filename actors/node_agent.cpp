@@ -51,7 +51,7 @@ void start(self_ptr self, std::size_t i) {
 void condemn_dead(self_ptr self, const view& v) {
   auto& st = state_of(self);
   for (const member_entry& m : v.members) {
-    if (m.who.role != member_role::worker || m.state != member_state::dead)
+    if (m.who.role == member_role::node_agent || m.state != member_state::dead)
       continue;
     for (std::size_t i = 0; i < st.workers.size(); ++i)
       if (state::worker& w = st.workers[i]; w.incarnation == m.who.incarnation && w.process && !w.condemned) {

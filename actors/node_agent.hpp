@@ -1,6 +1,6 @@
-// Starts the workers of one host, starts those anew that end, ends those that the cluster holds for dead, and ends all
-// of them when the cluster stops. Workers that a former agent of this host has left running are taken over. Pooled;
-// nothing here takes long.
+// Starts the workers of one host and its gateways, which are workers to it, starts those anew that end, ends those that
+// the cluster holds for dead, and ends all of them when the cluster stops. Workers that a former agent of this host has
+// left running are taken over. Pooled; nothing here takes long.
 #pragma once
 #include "cluster/child_process.hpp"
 #include "cluster/control_messages.hpp"

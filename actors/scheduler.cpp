@@ -425,6 +425,30 @@ void ask_for_grammar(self_ptr self, std::uint64_t number) {
        grammar_wanted{number, std::make_shared<const constraint>(constraint_of(*j.params.so_args)), j.cache_salt});
 }
 
+ack end_sequence(self_ptr self, const cancel& c);
+
+// Nobody reads what these sequences give: their gateway's process was lost, or the session failed.
+void lose_reader(self_ptr self, const caf::actor_addr& who) {
+  auto& st = state_of(self);
+  st.readers.erase(who);
+  std::vector<std::uint64_t> unread;
+  for (const auto& [sequence, r] : st.routes)
+    if (r.reader.address() == who)
+      unread.push_back(sequence);
+  for (const auto& [number, j] : st.constrained)
+    if (j.reader.address() == who)
+      unread.push_back(j.request.work.sequence);
+  for (const std::uint64_t sequence : unread)
+    end_sequence(self, cancel{{}, {}, 0, sequence, "reader lost"});
+}
+
+void watch_reader(self_ptr self, const session_actor& reader) {
+  auto& st = state_of(self);
+  if (!reader || !st.readers.insert(reader.address()).second)
+    return;
+  watch(self, st.watched, reader, [=, who = reader.address()](const caf::error&) { lose_reader(self, who); });
+}
+
 ack take(self_ptr self, const submit& s) {
   auto& st = state_of(self);
   if (st.lost)
@@ -434,6 +458,7 @@ ack take(self_ptr self, const submit& s) {
   if (s.work.handoff.id != 0 && !st.setup.handoffs)
     return refusal(s.head.msg_id, {"handoff_failed", "this engine shares no requests with others"});
   const auto reader = caf::actor_cast<session_actor>(self->current_sender());
+  watch_reader(self, reader);
   if (!s.work.params.so_args) {
     const status queued = queue(self, s.work, reader, nullptr);
     return queued ? ack{s.head.msg_id, ack_code::ok, {}} : refusal(s.head.msg_id, queued.failure());

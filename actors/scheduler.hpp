@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace troupe {
@@ -61,6 +62,7 @@ struct scheduler_state {
   std::size_t next_trip = 0;
   std::uint64_t turn = 0, answers = 0;                       // turns asked; answers of the KV manager and the executor
   std::unordered_map<std::uint64_t, route> routes;           // by sequence
+  std::set<caf::actor_addr> readers;                         // that are watched: sessions, of whatever process
   std::unordered_map<std::uint64_t, std::uint64_t> handoffs; // sequences by the handoffs that they wait for
   grammar_pool_actor grammars;                               // null: requests with constraints are refused
   std::map<std::uint64_t, constrained_job> constrained;      // by the number that the pool knows them under

@@ -87,10 +87,14 @@ void note_attempt(self_ptr self, std::size_t index) {
     note(self, index, ledger_attempt{{}, 0, st.branches[index].attempt()});
 }
 
-// An aborted branch stays open: whoever asks for it once more goes on where it was.
+// An aborted branch stays open: whoever asks the next process for it goes on where it was. Not so in a process that
+// goes on itself.
 void note_end(self_ptr self, std::size_t index) {
   auto& st = state_of(self);
-  if (st.setup.ledger && st.branches[index].result().finish_reason != "abort")
+  const branch& b = st.branches[index];
+  const bool stays =
+      b.result().finish_reason == "abort" && !(st.setup.closes_aborted && b.record().cause != "shutdown");
+  if (st.setup.ledger && !stays)
     note(self, index, ledger_closed{});
 }
 

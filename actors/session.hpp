@@ -35,6 +35,7 @@ struct session_setup {
   std::uint32_t rank = 0;               // of that engine
   prompt_place prompt;                  // of the engine that computes the prompt of the first branch, if another does
   std::uint64_t joined = 0;             // placed::joined
+  bool closes_aborted = false;          // in the ledger, unless its process is being stopped
   bool replays = false;                 // when its engine is lost, another one goes on with the request
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done

@@ -7,6 +7,7 @@
 #include "cli/request_lines.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/request/result_line.hpp"
+#include <algorithm>
 #include <spdlog/spdlog.h>
 
 namespace troupe {
@@ -25,9 +26,11 @@ public:
       return true;
     if (event.result->finish_reason == "abort")
       return true; // not a result; the next run of the same command computes it
-    if (event.result->failure && event.result->failure->code == "ledger_failed") {
-      ++not_begun_; // likewise
-      read_no_more();
+    if (event.result->failure && is_not_its_own(event.result->failure->code)) {
+      if (not_done_++ == 0) // likewise
+        spdlog::error("request {}: {}", event.result->id, event.result->failure->message);
+      if (event.result->failure->code == "ledger_failed")
+        read_no_more();
       return true;
     }
     ++done_;
@@ -37,7 +40,7 @@ public:
 
   std::int64_t done() const { return done_; }
   std::int64_t failed_count() const { return failed_count_; }
-  std::int64_t not_begun() const { return not_begun_; } // ends of branches whose request the failed ledger kept out
+  std::int64_t not_done() const { return not_done_; } // branches that ended for want of a ledger or a gateway
 
 protected:
   bool accept(engine_request& r) override {
@@ -58,15 +61,19 @@ protected:
   }
 
 private:
+  static bool is_not_its_own(const std::string& code) {
+    return code == "ledger_failed" || code == "gateway_lost" || code == "overloaded";
+  }
+
   line_writer& out_;
   const finished_results& kept_;
-  std::int64_t done_ = 0, failed_count_ = 0, not_begun_ = 0;
+  std::int64_t done_ = 0, failed_count_ = 0, not_done_ = 0;
 };
 
-// With a cluster whose file wants it, beside results that stay; else null.
+// With a cluster whose file wants it and that has no gateway to keep one, beside results that stay; else null.
 std::shared_ptr<request_ledger> give_ledger(std::optional<named_cluster>& cluster, bool is_file,
                                             const batch_options& options, const finished_results& kept) {
-  if (!cluster || !is_file || cluster->ledger.mode != ledger_mode::disk)
+  if (!cluster || !is_file || !cluster->access.gateway.empty() || cluster->ledger.mode != ledger_mode::disk)
     return nullptr;
   return cluster->access.ledger = open_batch_ledger(options.output, cluster->ledger, kept);
 }
@@ -90,7 +97,8 @@ int run_batch(const batch_options& options) {
   batch_run run(std::move(input), *session.engine, out, kept);
   progress_line progress("batch");
   const run_outcome outcome = run_requests(
-      session, run, 4 * session.most_sequences, false, [&run](const generation_event& e) { return run.receive(e); },
+      session, run, std::min(4 * session.most_sequences, session.most_requests), false,
+      [&run](const generation_event& e) { return run.receive(e); },
       [&] { progress.show(run.done(), total, fmt::format("results, {} failed,", run.failed_count())); });
   progress.clear();
   if (run.failed() && !run.reader().failure().empty())
@@ -100,9 +108,9 @@ int run_batch(const batch_options& options) {
     spdlog::warn("interrupted: the same command continues the batch");
     return exit_interrupted;
   }
-  if (run.not_begun() > 0)
-    spdlog::error("not all requests were begun: the same command continues the batch");
-  const bool complete = !run.failed() && !outcome.stopped && finished && run.not_begun() == 0;
+  if (run.not_done() > 0)
+    spdlog::error("not all requests were computed: the same command continues the batch");
+  const bool complete = !run.failed() && !outcome.stopped && finished && run.not_done() == 0;
   made.reset();
   if (ledger && complete)
     remove_batch_ledger(*ledger);

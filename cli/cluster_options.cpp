@@ -24,11 +24,12 @@ void add_incarnation(CLI::App& verb, cluster_process_options& o) {
 } // namespace
 
 cluster_verbs::cluster_verbs(CLI::App& app) {
-  CLI::App* v = add_verb(app, launch_.file, "launch",
-                         "Start all processes of a cluster on this host, wait until every worker is active, print the "
-                         "coordinator's address.\nA cluster that runs already is left alone; another one in the same "
-                         "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time.");
-  v->add_option("--wait-ms", launch_.wait_ms, "time until all workers must be active (default 300000)")
+  CLI::App* v = add_verb(
+      app, launch_.file, "launch",
+      "Start all processes of a cluster on this host, wait until every worker and gateway is active, print the "
+      "coordinator's address.\nA cluster that runs already is left alone; another one in the same "
+      "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time.");
+  v->add_option("--wait-ms", launch_.wait_ms, "time until all of them must be active (default 300000)")
       ->check(CLI::Range(1, 86400000))
       ->type_name("MS");
   verbs_.push_back(v);
@@ -63,13 +64,18 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   add_incarnation(*v, coordinator_);
   verbs_.push_back(v);
   v = add_verb(app, node_.file, "node",
-               "Run the agent of one host: it starts the host's workers (troupe launch starts it).");
+               "Run the agent of one host: it starts the host's workers and gateways (troupe launch starts it).");
   v->add_option("--name", node_.name, "the node's name in the file")->required()->type_name("NAME");
   add_incarnation(*v, node_);
   verbs_.push_back(v);
   v = add_verb(app, worker_.file, "worker", "Run one rank of a cluster (a node agent starts it).");
   v->add_option("--rank", worker_.index, "which one")->required()->type_name("R");
   add_incarnation(*v, worker_);
+  verbs_.push_back(v);
+  v = add_verb(app, gateway_.file, "gateway",
+               "Run a gateway of a cluster: clients have their requests computed through it (a node agent starts it).");
+  v->add_option("--index", gateway_.index, "which one (default 0)")->type_name("I");
+  add_incarnation(*v, gateway_);
   verbs_.push_back(v);
   v = add_verb(app, remote_.file, "remote",
                "Hold a coordinator or node agent on its host through ssh (troupe launch starts it with launcher ssh).");
@@ -99,8 +105,9 @@ bool cluster_verbs::take(command_line& line) const {
   take_if(5, coordinator_);
   take_if(6, node_);
   take_if(7, worker_);
-  take_if(8, remote_);
-  take_if(9, keygen_);
+  take_if(8, gateway_);
+  take_if(9, remote_);
+  take_if(10, keygen_);
   return std::ranges::any_of(verbs_, [](const CLI::App* v) { return v->parsed(); });
 }
 

@@ -24,6 +24,7 @@ private:
   coordinator_options coordinator_;
   node_options node_;
   worker_options worker_;
+  gateway_options gateway_;
   remote_options remote_;
   keygen_options keygen_;
   std::vector<CLI::App*> verbs_;

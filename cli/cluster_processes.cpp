@@ -1,8 +1,10 @@
-// troupe coordinator, node, worker, remote: one process of a cluster each, which troupe launch starts; by hand with
-// launcher manual.
+// troupe coordinator, node, worker, gateway, remote: one process of a cluster each, which troupe launch starts; by hand
+// with launcher manual.
 #include "actors/coordinator_process.hpp"
+#include "actors/gateway_process.hpp"
 #include "actors/node_process.hpp"
 #include "actors/worker_process.hpp"
+#include "cli/batch_ledger.hpp"
 #include "cli/cluster_file.hpp"
 #include "cli/interrupts.hpp"
 #include "cli/log.hpp"
@@ -24,10 +26,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string address_of(const std::string& bind) {
+std::string address_of(const std::string& bind, const char* key = "control.bind") {
   const auto a = resolved_address(bind);
   if (!a)
-    throw config_error("", "control.bind", bind, a.failure().message, "name an address or an interface of this host");
+    throw config_error("", key, bind, a.failure().message, "name an address or an interface of this host");
   return *a;
 }
 
@@ -224,6 +226,10 @@ int run_node(const cluster_process_options& o) {
     if (r.node == place.node)
       s.agent.workers.push_back(
           {name_of_rank(k, r), {own_path(), "worker", c.file.file, "--rank", std::to_string(r.rank.value)}});
+  for (const process_place& p : c.layout.gateways)
+    if (p.node == place.node)
+      s.agent.workers.push_back(
+          {name_of_gateway(p), {own_path(), "gateway", c.file.file, "--index", std::to_string(p.index)}});
   for (const std::string& set : c.file.set)
     for (auto& w : s.agent.workers)
       w.arguments.insert(w.arguments.end(), {"--set", set});
@@ -284,6 +290,39 @@ int run_worker(const cluster_process_options& o) {
   signals.release();
   if (const auto why = p.expelled(); why && !p.told_to_stop()) {
     spdlog::error("event=worker_expelled worker={} why=\"{}\"", s.process.name, *why);
+    return exit_internal;
+  }
+  return exit_ok;
+}
+
+int run_gateway(const cluster_process_options& o) {
+  interrupts signals;
+  const loaded_cluster c = load_cluster(o.file);
+  const cluster_configuration& k = c.configuration;
+  if (c.layout.gateways.empty())
+    throw config_error(o.file.file, "gateway.count", "0", "the cluster has no gateway", "give 1 or more");
+  const process_place& place =
+      place_named(c.layout.gateways, "gateway." + std::to_string(o.index), "--index", name_of_gateway);
+  gateway_process_setup s;
+  s.process = process_of(o, c, name_of_gateway(place), place.node);
+  s.at = {address_of(k.gateway.bind, "gateway.bind"), static_cast<std::uint16_t>(place.port)};
+  s.source = {k.model.path, k.model.seed, nullptr, true};
+  s.limits.requests = k.gateway.queue_requests;
+  s.limits.tokens = k.gateway.queue_tokens;
+  own_record::check_free(*c.state, s.process.name);
+  if (k.ledger.mode == ledger_mode::disk)
+    s.source.ledger = open_gateway_ledger(c.state->path() + "/" + s.process.name + ".ledger", k.ledger);
+  std::optional<own_record> record;
+  gateway_process p(s);
+  s.source.ledger.reset(); // its keeper's alone
+  record.emplace(c.state, s.process.name, s.process.incarnation, endpoint{s.at.host, p.port()},
+                 s.process.cluster.configuration);
+  spdlog::info("event=gateway_up gateway={} incarnation={} at={}:{}", s.process.name, s.process.incarnation, s.at.host,
+               p.port());
+  serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
+  signals.release();
+  if (const auto why = p.expelled(); why && !p.told_to_stop()) {
+    spdlog::error("event=gateway_expelled gateway={} why=\"{}\"", s.process.name, *why);
     return exit_internal;
   }
   return exit_ok;

@@ -2,6 +2,7 @@
 #include "cli/cluster_file.hpp"
 #include "cli/engine_settings.hpp"
 #include "cluster/incarnation.hpp"
+#include <algorithm>
 #include <filesystem>
 
 namespace troupe {
@@ -19,7 +20,35 @@ loaded_cluster load_from(const endpoint& coordinator) {
   return load_cluster_text(text->toml);
 }
 
-named_cluster cluster_at(const std::string& where) {
+// Which of the cluster's gateways takes the requests; empty: none.
+std::string gateway_of(const loaded_cluster& c, const cluster_identity& id, const std::string& wanted) {
+  if (wanted == "none" || (c.layout.gateways.empty() && wanted.empty()))
+    return {};
+  std::vector<std::string> names;
+  std::string known = "none";
+  for (const process_place& p : c.layout.gateways) {
+    names.push_back(name_of_gateway(p));
+    known += ", " + names.back();
+  }
+  if (!wanted.empty()) {
+    if (std::ranges::find(names, wanted) == names.end())
+      throw config_error("command line", "--gateway", wanted, "the cluster has no gateway of this name",
+                         "one of: " + known);
+    return wanted;
+  }
+  coordinator_client client(id);
+  const auto s = client.status();
+  if (!s) // whoever asks the cluster for engines next says why
+    return {};
+  std::erase_if(names, [&](const std::string& name) {
+    return std::ranges::none_of(s->members, [&](const member_report& m) {
+      return m.known.who.name == name && m.known.who.port != 0 && m.known.state == member_state::active;
+    });
+  });
+  return names.empty() ? "" : names[mint_incarnation() % names.size()]; // clients spread over them
+}
+
+named_cluster cluster_at(const std::string& where, const std::string& gateway) {
   const auto at = parse_endpoint(where);
   const bool is_file = std::filesystem::exists(where);
   if (!is_file && !at)
@@ -34,6 +63,8 @@ named_cluster cluster_at(const std::string& where) {
   a.name = "client." + std::to_string(mint_incarnation());
   a.model = c.configuration.model.path;
   a.seed = c.configuration.model.seed;
+  a.gateway = gateway_of(c, a.identity, gateway);
+  found.most_requests = c.configuration.gateway.queue_requests;
   for (const rank_place& r : c.layout.ranks)
     found.most_sequences += options_of(c.configuration, c.configuration.worker_group[r.group]).max_num_seqs;
   return found;
@@ -43,6 +74,9 @@ named_cluster cluster_at(const std::string& where) {
 
 void check_engine(const engine_flags& flags) {
   if (flags.cluster.empty()) {
+    if (!flags.gateway.empty())
+      throw config_error("command line", "--gateway", flags.gateway, "there is no cluster whose gateway this could be",
+                         "add --cluster, or leave it out");
     resolve_engine_options(flags, process_environment());
     return;
   }
@@ -55,7 +89,7 @@ void check_engine(const engine_flags& flags) {
 
 std::optional<named_cluster> find_cluster(const engine_flags& flags) {
   check_engine(flags);
-  return flags.cluster.empty() ? std::nullopt : std::optional(cluster_at(flags.cluster));
+  return flags.cluster.empty() ? std::nullopt : std::optional(cluster_at(flags.cluster, flags.gateway));
 }
 
 std::unique_ptr<engine_session> make_session(const engine_flags& flags) {
@@ -66,6 +100,8 @@ std::unique_ptr<engine_session> make_session(const engine_flags& flags, const st
   if (cluster) {
     auto session = std::make_unique<engine_session>(cluster->access, flags.metrics_file);
     session->most_sequences = cluster->most_sequences;
+    if (!cluster->access.gateway.empty())
+      session->most_requests = cluster->most_requests;
     return session;
   }
   const engine_options o = resolve_engine_options(flags, process_environment());

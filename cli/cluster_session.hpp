@@ -11,6 +11,7 @@ namespace troupe {
 struct named_cluster {
   cluster_access access;
   int most_sequences = 0; // that run at once, over all engines
+  int most_requests = 0;  // that a gateway of the cluster takes at once
   ledger_section ledger;
 };
 

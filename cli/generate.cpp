@@ -6,6 +6,7 @@
 #include "cli/requests.hpp"
 #include "cli/verbs.hpp"
 #include "runtime/request/result_line.hpp"
+#include <algorithm>
 #include <map>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -148,8 +149,8 @@ int run_generate(const generate_options& options) {
   if (show_demonstration && !options.json && !out.print(demonstration))
     return exit_request_failed;
   list_source source(requests, params);
-  const run_outcome outcome =
-      run_requests(session, source, 256, streaming, [&out](const generation_event& e) { return out.take(e); });
+  const run_outcome outcome = run_requests(session, source, std::min(256, session.most_requests), streaming,
+                                           [&out](const generation_event& e) { return out.take(e); });
   if (outcome.interrupted)
     return out.finish() ? exit_interrupted : exit_request_failed;
   return outcome.stopped || outcome.metrics_lost || out.any_failed() ? exit_request_failed : exit_ok;

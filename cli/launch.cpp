@@ -54,10 +54,10 @@ void check_alive(std::vector<started_process>& all) {
       throw config_error("", "launch", s.name, s.process.exit_text() + ": " + last_lines(s.log), "see " + s.log);
 }
 
-// Workers and node agents.
+// Workers, node agents and gateways. Clients are gateways that nobody can reach.
 std::size_t active_processes(const cluster_status& s) {
   return static_cast<std::size_t>(std::ranges::count_if(s.members, [](const member_report& m) {
-    return m.known.who.role != member_role::gateway && m.known.state == member_state::active;
+    return m.known.who.port != 0 && m.known.state == member_state::active;
   }));
 }
 
@@ -209,7 +209,7 @@ int run_launch(const launch_options& o) {
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
-  const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size();
+  const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size() + c.layout.gateways.size();
   const bool all_active = wait_until([&] {
     const auto s = client.status();
     active = s ? active_processes(*s) : 0;
@@ -218,7 +218,8 @@ int run_launch(const launch_options& o) {
   });
   progress.clear();
   if (!all_active)
-    return give_up(std::to_string(active) + " of " + std::to_string(expected) + " workers and node agents are active");
+    return give_up(std::to_string(active) + " of " + std::to_string(expected) +
+                   " workers, node agents and gateways are active");
   std::cout << to_string(id.coordinators.front()) << "\n"; // any of them gives the rest
   return exit_ok;
 }

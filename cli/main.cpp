@@ -32,6 +32,7 @@ struct verb_runner {
   int operator()(const troupe::coordinator_options& o) const { return troupe::run_coordinator(o); }
   int operator()(const troupe::node_options& o) const { return troupe::run_node(o); }
   int operator()(const troupe::worker_options& o) const { return troupe::run_worker(o); }
+  int operator()(const troupe::gateway_options& o) const { return troupe::run_gateway(o); }
   int operator()(const troupe::remote_options& o) const { return troupe::run_remote(o); }
   int operator()(const troupe::keygen_options& o) const { return troupe::run_keygen(o); }
   int operator()(const troupe::check_options& o) const { return troupe::run_check(o); }

@@ -99,6 +99,11 @@ void add_cluster_option(CLI::App& app, engine_flags& flags) {
                  "are those of the cluster")
       ->type_name("FILE|ADDRESS:PORT")
       ->group("Engine");
+  app.add_option("--gateway", flags.gateway,
+                 "with --cluster: the gateway of it that takes the requests (gateway.0, ...; default: one that is "
+                 "active), or none: this process is its own")
+      ->type_name("NAME|none")
+      ->group("Engine");
 }
 
 void add_log_options(CLI::App& app, log_settings& log) {
@@ -288,7 +293,8 @@ command_line parse_command_line(int argc, char** argv) {
                                                      "Results that OUT already holds are kept and not computed again, "
                                                      "so an interrupted batch is continued by the same command.\n"
                                                      "On a cluster with ledger.mode = disk its open requests go on "
-                                                     "behind their tokens, which OUT.ledger holds until the end.");
+                                                     "behind their tokens, which OUT.ledger holds until the end,\n"
+                                                     "or the cluster's gateway if it has one.");
   batch_verb->add_option("IN", batch.input, "request lines (- is standard input)")->required()->type_name("IN.jsonl");
   batch_verb->add_option("OUT", batch.output, "result lines (- is standard output)")
       ->required()

@@ -16,6 +16,7 @@ struct engine_flags {
   std::string config_file;  // --config; empty if absent
   std::string metrics_file; // --metrics; empty if absent
   std::string cluster;      // --cluster: the engines of a running cluster instead; empty if absent
+  std::string gateway;      // --gateway: which of the cluster's takes the requests, or "none"; empty: any
 };
 
 struct log_settings {
@@ -80,12 +81,13 @@ struct cluster_file {
 struct cluster_process_options {
   cluster_file file;
   std::string name;              // of a node
-  int index = 0;                 // of a coordinator; the rank of a worker
+  int index = 0;                 // of a coordinator or gateway; the rank of a worker
   std::uint64_t incarnation = 0; // 0: made here
 };
 struct coordinator_options : cluster_process_options {};
 struct node_options : cluster_process_options {};
 struct worker_options : cluster_process_options {};
+struct gateway_options : cluster_process_options {};
 
 struct remote_options {
   cluster_file file;
@@ -154,7 +156,7 @@ struct command_line {
   std::variant<std::monostate, generate_options, chat_options, batch_options, score_options, baseline_options,
                tokenize_options, grammar_check_options, bench_options, make_model_options, check_model_options,
                launch_options, status_options, stop_options, migrate_options, logs_options, coordinator_options,
-               node_options, worker_options, remote_options, keygen_options, check_options>
+               node_options, worker_options, gateway_options, remote_options, keygen_options, check_options>
       verb;
 };
 

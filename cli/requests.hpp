@@ -4,6 +4,7 @@
 #include "cli/interrupts.hpp"
 #include "cli/options.hpp"
 #include <functional>
+#include <limits>
 #include <memory>
 
 namespace troupe {
@@ -25,7 +26,8 @@ public:
   interrupts signals; // before the engine: its threads must not take them
   std::unique_ptr<LLM> engine;
   std::string metrics_file;
-  int most_sequences = 256; // that run at once, over all engines
+  int most_sequences = 256;                            // that run at once, over all engines
+  int most_requests = std::numeric_limits<int>::max(); // that are taken at once
 };
 
 struct engine_request {

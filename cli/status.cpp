@@ -39,6 +39,9 @@ std::vector<std::string> complaints(const cluster_status& s, const loaded_cluste
   for (const process_place& p : c.layout.node_agents)
     if (const std::string name = name_of_node_agent(c.configuration, p); !active(name))
       all.push_back(name + " is not active");
+  for (const process_place& p : c.layout.gateways)
+    if (const std::string name = name_of_gateway(p); !active(name))
+      all.push_back(name + " is not active");
   for (const expert_group_report& g : s.groups)
     if (g.state.starts_with("waits"))
       all.push_back("expert group " + g.name + " " + g.state);

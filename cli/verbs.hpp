@@ -21,6 +21,7 @@ int run_bench(const bench_options& options);
 int run_coordinator(const cluster_process_options& options);
 int run_node(const cluster_process_options& options);
 int run_worker(const cluster_process_options& options);
+int run_gateway(const cluster_process_options& options);
 int run_remote(const remote_options& options);
 int run_keygen(const keygen_options& options);
 int run_launch(const launch_options& options);

@@ -11,6 +11,10 @@ std::string name_of_coordinator(const process_place& place) {
   return "coordinator." + std::to_string(place.index);
 }
 
+std::string name_of_gateway(const process_place& place) {
+  return "gateway." + std::to_string(place.index);
+}
+
 std::string name_of_node_agent(const cluster_configuration& c, const process_place& place) {
   return "node." + c.node[place.node].name;
 }

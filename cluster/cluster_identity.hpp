@@ -27,9 +27,10 @@ cluster_identity identity_of(const cluster_configuration& c, const std::string& 
 cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name, const cluster_layout& layout,
                              const state_dir& state);
 
-// Names of processes, unique in a cluster: "decode.3", "coordinator.0", "node.n0".
+// Names of processes, unique in a cluster: "decode.3", "coordinator.0", "gateway.0", "node.n0".
 std::string name_of_rank(const cluster_configuration& c, const rank_place& place);
 std::string name_of_coordinator(const process_place& place);
+std::string name_of_gateway(const process_place& place);
 std::string name_of_node_agent(const cluster_configuration& c, const process_place& place);
 
 } // namespace troupe

@@ -157,13 +157,13 @@ struct elastic_section {
 };
 
 struct gateway_section {
-  int count = 1;
+  int count = 0;                 // processes; 0 = every client is its own gateway
   std::vector<std::string> node; // names; gateway i runs on node i mod n; filled with the coordinators if none is named
   std::string bind = "127.0.0.1";
-  int port = 47800; // gateways count up from it; 0 = any
-  int queue_requests = 4096;
-  std::int64_t queue_tokens = std::int64_t{64} << 20;
-  int max_attempts = 8;      // of a request
+  int port = 47800;                                   // gateways count up from it; 0 = any
+  int queue_requests = 4096;                          // of a gateway: admitted, and not yet taken back by their clients
+  std::int64_t queue_tokens = std::int64_t{64} << 20; // of these: prompts and max_tokens
+  int max_attempts = 8;                               // of a request
   double kv_watermark = 0.9; // use of a decode worker's cache above which no prefill begins for it
   int unacked_tokens = 64;   // of a request, that a worker may run ahead
   bool operator==(const gateway_section&) const = default;

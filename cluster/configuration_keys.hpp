@@ -146,12 +146,12 @@ template <section<elastic_section> S, class V> void visit_keys(S& s, V&& v) {
 }
 
 template <section<gateway_section> S, class V> void visit_keys(S& s, V&& v) {
-  v(numbered("count", 1, 256, "gateways"), s.count);
+  v(numbered("count", 0, 256, "gateway processes; 0 = every client is its own"), s.count);
   v(nodes_key("node", "nodes that carry them in turn (default: those of the coordinators)"), s.node);
   v({"bind", "address for clients, or {ip:INTERFACE}"}, s.bind);
   v(numbered("port", 0, 65535, "first port, one for each gateway; 0 = any"), s.port);
-  v(numbered("queue_requests", 1, largest, "waiting, before requests are refused"), s.queue_requests);
-  v(numbered("queue_tokens", 1, 1e15, "waiting, before requests are refused"), s.queue_tokens);
+  v(numbered("queue_requests", 1, largest, "of one gateway, before more are refused (overloaded)"), s.queue_requests);
+  v(numbered("queue_tokens", 1, 1e15, "of these requests, prompts and max_tokens"), s.queue_tokens);
   v(numbered("max_attempts", 1, 1000, "of a request, before it fails"), s.max_attempts);
   v(numbered("kv_watermark", 0.01, 1, "use of a worker's cache above which no prefill begins for it"), s.kv_watermark);
   v(numbered("unacked_tokens", 1, 1 << 20, "of a request, that a worker may run ahead"), s.unacked_tokens);

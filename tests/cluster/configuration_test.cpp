@@ -51,6 +51,7 @@ BOOST_AUTO_TEST_CASE(what_is_left_out_has_its_default) {
   BOOST_TEST(!c.elastic.automatic);
   BOOST_TEST(c.elastic.up_kv_use == 0.85);
   BOOST_TEST(c.elastic.down_s == 300);
+  BOOST_TEST(c.gateway.count == 0);
   BOOST_TEST(c.gateway.node == std::vector<std::string>{"n0"});
   BOOST_TEST(c.gateway.queue_requests == 4096);
   BOOST_TEST(c.gateway.queue_tokens == 67108864);
@@ -503,15 +504,16 @@ BOOST_AUTO_TEST_CASE(key_files_of_this_machine) {
 }
 
 BOOST_AUTO_TEST_CASE(ports_collide_or_end) {
-  refused("[gateway]\nport = 47003\n", "FILE:2: gateway.port = 47003: port 47003 of gateway 0 is also that of rank 0 "
-                                       "(control.port = 47000); move one of them");
+  refused("[gateway]\ncount = 1\nport = 47003\n",
+          "FILE:3: gateway.port = 47003: port 47003 of gateway 0 is also that of rank 0 "
+          "(control.port = 47000); move one of them");
   refused("[data]\nport = 47000\n", "FILE:2: data.port = 47000: port 47000 of rank 0 is also that of node n0 "
                                     "(control.port = 47000); move one of them");
-  refused("[control]\nport = 65533\n",
-          "FILE:2: control.port = 65533: rank 0 would have port 65536; give a smaller one");
+  refused("[control]\nport = 65534\n",
+          "FILE:2: control.port = 65534: rank 0 would have port 65536; give a smaller one");
   BOOST_TEST(texts(read_text("[control]\nport = 0\n[data]\nport = 0\n[gateway]\nport = 0\n" + small())) == "");
   // Two addresses of one host may have the same port.
-  BOOST_TEST(texts(read_text("[gateway]\nbind = \"127.0.0.2\"\nport = 47003\n" + small())) == "");
+  BOOST_TEST(texts(read_text("[gateway]\ncount = 1\nbind = \"127.0.0.2\"\nport = 47003\n" + small())) == "");
 }
 
 BOOST_AUTO_TEST_CASE(times_and_numbers_that_belong_together) {

@@ -1,4 +1,4 @@
-#include "cluster/control_messages.hpp"
+#include "cluster/gateway_messages.hpp"
 #include "cluster/messages.hpp"
 #include "tests/support/by_hand.hpp"
 #include <boost/test/unit_test.hpp>
@@ -177,6 +177,58 @@ BOOST_AUTO_TEST_CASE(packing_and_notes) {
   const error e{"no_space", "needs 9: has 8"};
   BOOST_TEST(error_of({1, ack_code::no_space, note_of(e)}).code == "no_space");
   BOOST_TEST(error_of({1, ack_code::no_space, note_of(e)}).message == e.message);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_gateway_and_its_clients_say_arrives_field_by_field) {
+  gateway_request q;
+  q.number = 1, q.id = "r", q.prompt = {2, 129279}, q.seed = ~std::uint64_t{0}, q.logit_rows = {1};
+  q.params.n = 3, q.params.stop = {"a"};
+  q.priority = -4, q.deadline_steps = 5, q.cache_salt = std::string("s\0t", 3);
+  const gateway_request got = through_the_wire(sys, q);
+  BOOST_TEST(got.number == 1u);
+  BOOST_TEST(got.id == "r");
+  BOOST_TEST(got.prompt == q.prompt, boost::test_tools::per_element());
+  BOOST_TEST((got.params == q.params));
+  BOOST_TEST(got.seed == ~std::uint64_t{0});
+  BOOST_TEST(got.logit_rows == q.logit_rows, boost::test_tools::per_element());
+  BOOST_TEST(got.priority == -4);
+  BOOST_TEST(got.deadline_steps == 5);
+  BOOST_TEST(got.cache_salt == q.cache_salt);
+  attached a;
+  a.code = ack_code::busy, a.why = "why", a.durable = true, a.limits.max_model_len = 7, a.numerics_id = "n",
+  a.engines = 8;
+  const attached front = through_the_wire(sys, a);
+  BOOST_TEST((front.code == ack_code::busy));
+  BOOST_TEST(front.why == "why");
+  BOOST_TEST(front.durable);
+  BOOST_TEST(front.limits.max_model_len == 7);
+  BOOST_TEST(front.numerics_id == "n");
+  BOOST_TEST(front.engines == 8u);
+  const gateway_news news = through_the_wire(sys, gateway_news{{{1, 2, "text", std::string("\0", 1)}, {}}});
+  BOOST_REQUIRE(news.news.size() == 2u);
+  BOOST_TEST(news.news[0].number == 1u);
+  BOOST_TEST(news.news[0].branch == 2);
+  BOOST_TEST(news.news[0].text == "text");
+  BOOST_TEST(news.news[0].result == std::string("\0", 1));
+}
+
+BOOST_AUTO_TEST_CASE(a_result_keeps_all_its_bits_and_damaged_bytes_give_none) {
+  generation_result r;
+  r.id = "id", r.index = 3, r.text = std::string("a\0\xff", 3), r.token_ids = {1, 129279}, r.finish_reason = "error";
+  r.stop_text = "s", r.stop_id = 4, r.prompt_tokens = 5, r.cached_tokens = 6, r.logprobs = {-0.0f, 1e-45f};
+  r.top_logprobs = {{{7, -1.5f}}, {}}, r.prompt_logprobs = {-2.0f}, r.logits = {0.25f}, r.seq_seed = ~std::uint64_t{0};
+  r.failure = error{"code", "message"};
+  r.usage = {8, 9, 10, 11, 12, 13.5, 14.5};
+  const std::string bytes = pack_result(r);
+  const auto got = unpack_result(bytes);
+  BOOST_REQUIRE(got);
+  BOOST_TEST(result_line(*got) == result_line(r));
+  BOOST_TEST(pack_result(*got) == bytes);
+  BOOST_TEST(std::signbit(got->logprobs[0]));
+  BOOST_TEST(got->logits == r.logits, boost::test_tools::per_element());
+  BOOST_TEST(!unpack_result(bytes.substr(0, bytes.size() - 1)));
+  BOOST_TEST(!unpack_result(bytes + "x"));
+  BOOST_TEST(!unpack_result(""));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,68 @@
+// The other end of a gateway's door, in a client process: has the requests of this process computed by one gateway of
+// the cluster (cluster/gateway_messages.hpp). Finds it through the coordinators. When it is lost, requests wait for the
+// process that takes its place if they survive in its ledger, and go on behind the text that their reader has; else
+// they end with gateway_lost, and the next ones wait. Detached: connecting blocks.
+#pragma once
+#include "actors/backend.hpp"
+#include "cluster/cluster_identity.hpp"
+#include "cluster/gateway_messages.hpp"
+#include <chrono>
+#include <map>
+
+namespace troupe {
+
+struct gateway_client_query {}; // -> gateway_client_report
+TROUPE_FIELDS(gateway_client_query)
+struct gateway_client_report { // LOCAL
+  gateway_entry_actor entry;   // null while none has taken this client
+  bool refused = false;        // for good
+  std::string why;             // likewise
+  attached answer;             // of the last one
+};
+
+struct gateway_client_setup {
+  cluster_identity cluster;
+  std::string name, gateway;         // of this process, for people; of the gateway
+  std::optional<std::uint64_t> seed; // of the run
+  std::function<std::uint64_t()> random_bits;
+  std::chrono::milliseconds control_limit{10000}; // of an answer; then the gateway counts as lost
+  std::chrono::milliseconds absence_limit{30000}; // without a gateway; then requests end
+};
+
+using gateway_client_actor =
+    caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<gateway_news>,
+                     answers<detached>, answers<gateway_client_query, gateway_client_report>, answers<tick>,
+                     answers<stop>>;
+
+struct gateway_client_state {
+  gateway_client_state() = default;
+  static inline const char* name = "gateway_client";
+  using clock = std::chrono::steady_clock;
+  struct branch {
+    std::size_t given = 0, heard = 0; // bytes of text: to the reader, and from the gateway that has it now
+    bool ended = false;
+  };
+  struct request {
+    std::shared_ptr<const request_record> record;
+    std::uint64_t seed = 0;
+    std::vector<branch> branches;
+    std::size_t left = 0;
+    bool asked = false; // this gateway, for it
+  };
+  gateway_client_setup setup;
+  std::map<std::uint64_t, request> live; // by req_t::number
+  gateway_entry_actor entry;             // null: none is attached
+  attached answer;                       // of the last one
+  std::size_t next = 0;                  // coordinator to ask
+  bool finding = false, refused = false;
+  std::string why = "no coordinator answered"; // none is attached
+  clock::time_point alone_since{};
+  watch_list watched;
+};
+
+gateway_client_actor::behavior_type gateway_client(gateway_client_actor::stateful_pointer<gateway_client_state> self,
+                                                   const gateway_client_setup& setup);
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::gateway_client_report)

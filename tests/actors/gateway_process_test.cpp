@@ -1,0 +1,350 @@
+// Clients, gateways and workers as actor systems of one process over loopback: the bytes through a gateway are those of
+// one process, and whoever is lost leaves nothing running.
+#include "actors/gateway_process.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/sanitizers.hpp"
+#include "tests/support/small_cluster.hpp"
+#include <boost/test/unit_test.hpp>
+#include <deque>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct gateway_cluster : small_cluster {
+  std::unique_ptr<gateway_process> gateway;
+  gateway_limits limits;
+  std::string ledger; // file; empty: memory
+
+  explicit gateway_cluster(std::uint32_t workers, gateway_limits l = {}, const std::string& file = {})
+      : small_cluster(workers), limits(l), ledger(file) {
+    start_gateway();
+  }
+  void start_gateway() {
+    gateway.reset();
+    gateway_process_setup s;
+    s.process = {.cluster = identity, .name = "gateway.0", .node = "n0", .incarnation = mint_incarnation()};
+    s.source.model = embedded_options().model;
+    s.source.serves_others = true;
+    s.limits = limits;
+    if (!ledger.empty()) {
+      const ledger_settings settings{ledger, ledger_sync::interval, 0};
+      ledger_file::recovered found;
+      auto file = ledger_file::open(settings, found);
+      BOOST_REQUIRE(file);
+      taken_over += found.open.size();
+      s.source.ledger = std::make_shared<request_ledger>(settings, std::move(*file), std::move(found.open));
+    }
+    gateway = std::make_unique<gateway_process>(s);
+  }
+  cluster_access through(const std::string& name = "client.1") const {
+    cluster_access a = access(name);
+    a.gateway = "gateway.0";
+    return a;
+  }
+  // Within a minute no worker has anything to do.
+  bool falls_silent() const {
+    for (int i = 0; i < 1200; ++i, std::this_thread::sleep_for(50ms))
+      if (std::ranges::all_of(workers, [](const auto& w) { return w.second->report().live == 0; }))
+        return true;
+    return false;
+  }
+  bool computes() const {
+    for (int i = 0; i < 1200; ++i, std::this_thread::sleep_for(5ms))
+      if (std::ranges::any_of(workers, [](const auto& w) { return w.second->report().running > 0; }))
+        return true;
+    return false;
+  }
+
+  std::size_t taken_over = 0; // branches that a gateway found in the ledger
+};
+
+// So long that nobody waits for its end.
+asked long_request(const std::string& id = "long") {
+  asked a;
+  a.request.id = id;
+  a.request.prompt = "def main():";
+  a.params.max_tokens = 1000;
+  a.params.ignore_eos = true;
+  a.params.seq_seed = 3;
+  return a;
+}
+
+// Ends of all branches, by id and index; waits for them.
+class ends {
+public:
+  std::function<void(const generation_event&)> taker() {
+    return [this](const generation_event& e) {
+      const std::lock_guard lock(mutex_);
+      if (e.result)
+        all_.push_back(*e.result);
+      changed_.notify_all();
+    };
+  }
+  std::deque<generation_result> wait(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    BOOST_REQUIRE(changed_.wait_for(lock, 120s, [&] { return all_.size() >= count; }));
+    return all_;
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<generation_result> all_;
+};
+
+// A process that speaks to the cluster and is gone with the object, without a word.
+struct stranger {
+  explicit stranger(const cluster_identity& c) : config(c, 1) {}
+  ~stranger() { ended.within(30s); }
+  bounded_end ended;
+  cluster_system_config config;
+  caf::actor_system system{config};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(gateways)
+
+BOOST_AUTO_TEST_CASE(requests_of_every_kind_give_the_bytes_of_one_process) {
+  const auto all = mixed_requests(test::by_build(16, 8, 5));
+  const auto expected = alone(all);
+  gateway_cluster c(2);
+  LLM first(c.through("client.1")), second(c.through("client.2"));
+  std::map<std::string, std::string> got;
+  std::thread asking([&] { got = run(first, all); });
+  check_equal(run(second, all), expected); // the same ids at the same time
+  asking.join();
+  check_equal(got, expected);
+  BOOST_TEST(first.metrics().find("troupe:request_success_total") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(text_comes_in_pieces_and_is_the_text_of_the_result) {
+  gateway_cluster c(1);
+  LLM llm(c.through());
+  std::string text;
+  std::size_t pieces = 0;
+  ends all;
+  asked a = long_request();
+  a.params.max_tokens = 200;
+  BOOST_REQUIRE(llm.submit(a.request, a.params, [&, take = all.taker()](const generation_event& e) {
+    text += e.text;
+    ++pieces;
+    take(e);
+  }));
+  const auto result = all.wait(1).front();
+  BOOST_TEST(text == result.text);
+  BOOST_TEST(pieces > 10u);
+  BOOST_TEST(result.token_ids.size() == 200u);
+}
+
+BOOST_AUTO_TEST_CASE(an_abort_and_a_client_that_leaves_free_the_workers) {
+  gateway_cluster c(1);
+  {
+    LLM llm(c.through());
+    ends all;
+    const asked a = long_request();
+    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+    BOOST_REQUIRE(c.computes());
+    BOOST_TEST(llm.abort("long"));
+    BOOST_TEST(all.wait(1).front().finish_reason == "abort");
+    BOOST_TEST(c.falls_silent());
+    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+    BOOST_REQUIRE(c.computes());
+  }
+  BOOST_TEST(c.falls_silent());
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_is_lost_frees_the_workers) {
+  gateway_cluster c(1);
+  {
+    stranger s(c.identity);
+    const auto entry = connect<gateway_entry_actor>(s.system, {"127.0.0.1", c.gateway->port()});
+    BOOST_REQUIRE(entry);
+    caf::scoped_actor self{s.system};
+    attached answer;
+    for (int i = 0; i < 600 && answer.numerics_id.empty(); ++i, std::this_thread::sleep_for(50ms))
+      ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+          .receive([&](const attached& a) { answer = a; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
+    BOOST_REQUIRE(answer.code == ack_code::ok);
+    gateway_request r;
+    r.number = 1;
+    r.id = "a";
+    r.prompt = {0, 17, 4};
+    r.params.max_tokens = 1000;
+    r.params.ignore_eos = true;
+    ask(self.ptr(), *entry, 10000ms, r)
+        .receive([&](const ack& a) { BOOST_TEST((a.code == ack_code::ok)); },
+                 [](const caf::error&) { BOOST_ERROR("no answer"); });
+    ask(self.ptr(), *entry, 10000ms, r)
+        .receive([&](const ack& a) { BOOST_TEST(error_of(a).code == "duplicate_id"); },
+                 [](const caf::error&) { BOOST_ERROR("no answer"); });
+    r.prompt.clear();
+    ask(self.ptr(), *entry, 10000ms, r)
+        .receive([&](const ack& a) { BOOST_TEST(error_of(a).code == "empty_prompt"); },
+                 [](const caf::error&) { BOOST_ERROR("no answer"); });
+    BOOST_REQUIRE(c.computes());
+  }
+  BOOST_TEST(c.falls_silent());
+}
+
+// The same for whoever submits to a worker by itself: a client that is its own gateway.
+BOOST_AUTO_TEST_CASE(a_gateway_that_is_lost_frees_the_workers) {
+  small_cluster c(1);
+  LLM llm(c.access()); // its engine is there
+  {
+    stranger s(c.identity);
+    const auto worker = connect<worker_root_actor>(s.system, {"127.0.0.1", c.workers[0]->port()});
+    BOOST_REQUIRE(worker);
+    caf::scoped_actor self{s.system};
+    engine_info engine;
+    ask(self.ptr(), *worker, 10000ms, engine_query{})
+        .receive([&](const engine_info& i) { engine = i; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
+    BOOST_REQUIRE(engine.scheduler);
+    for (const bool constrained : {false, true}) {
+      submit m;
+      m.work.sequence = constrained ? 71 : 70;
+      m.work.tokens = {0, 17, 4};
+      m.work.params.max_tokens = 1000;
+      m.work.params.ignore_eos = true;
+      if (constrained)
+        m.work.params.so_args = structured_output_args{.schema_type = "regex", .schema = "[a-d]*"};
+      tell(self.ptr(), engine.scheduler, m);
+    }
+    for (int i = 0; i < 1200 && c.workers[0]->report().running < 2; ++i)
+      std::this_thread::sleep_for(5ms);
+    BOOST_TEST(c.workers[0]->report().running == 2u);
+  }
+  for (int i = 0; i < 1200 && c.workers[0]->report().live > 0; ++i)
+    std::this_thread::sleep_for(50ms);
+  BOOST_TEST(c.workers[0]->report().live == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(requests_end_with_a_gateway_that_forgets_and_later_ones_wait_for_the_next) {
+  gateway_cluster c(1);
+  LLM llm(c.through());
+  ends all;
+  asked a = long_request();
+  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+  BOOST_REQUIRE(c.computes());
+  c.gateway.reset();
+  const auto lost = all.wait(1).front();
+  BOOST_REQUIRE(lost.failure);
+  BOOST_TEST(lost.failure->code == "gateway_lost");
+  BOOST_TEST(lost.failure->message.starts_with("gateway.0 was lost ("));
+  BOOST_TEST(c.falls_silent());
+  a.params.max_tokens = 5;
+  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+  c.start_gateway();
+  BOOST_TEST(all.wait(2).back().finish_reason == "length");
+}
+
+BOOST_AUTO_TEST_CASE(requests_go_on_behind_the_ledger_of_a_gateway_that_was_lost) {
+  const auto requests = mixed_requests(test::by_build(24, 12, 6));
+  const auto expected = alone(requests);
+  test_support::temporary_folder folder;
+  gateway_cluster c(2, {}, folder / "gateway.0.ledger");
+  std::size_t restarts = 0;
+  std::map<std::string, std::string> got;
+  {
+    LLM llm(c.through());
+    got = run(llm, requests, [&](std::size_t step) {
+      if (step >= 3)
+        return;
+      c.start_gateway();
+      ++restarts;
+    });
+  }
+  check_equal(got, expected);
+  BOOST_TEST(restarts >= 1u);
+  BOOST_TEST(c.taken_over > 0u);
+  BOOST_TEST(c.falls_silent());
+  const std::size_t before = c.taken_over;
+  c.start_gateway(); // all of it was closed
+  BOOST_TEST(c.taken_over == before);
+}
+
+BOOST_AUTO_TEST_CASE(what_clients_give_up_is_closed_in_the_ledger) {
+  test_support::temporary_folder folder;
+  gateway_cluster c(1, {}, folder / "gateway.0.ledger");
+  {
+    LLM llm(c.through());
+    ends all;
+    const asked a = long_request();
+    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+    BOOST_REQUIRE(c.computes());
+  }
+  BOOST_TEST(c.falls_silent());
+  c.start_gateway();
+  BOOST_TEST(c.taken_over == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_gateway_takes_so_many_requests_and_so_many_tokens) {
+  for (const gateway_limits& l : {gateway_limits{1, 1 << 20, 30000ms}, gateway_limits{100, 1500, 30000ms}}) {
+    gateway_cluster c(1, l);
+    LLM llm(c.through());
+    ends all;
+    const asked first = long_request("first"), second = long_request("second");
+    BOOST_REQUIRE(llm.submit(first.request, first.params, all.taker()));
+    BOOST_REQUIRE(c.computes());
+    BOOST_REQUIRE(llm.submit(second.request, second.params, all.taker()));
+    const auto refused = all.wait(1).front();
+    BOOST_TEST(refused.id == "second");
+    BOOST_REQUIRE(refused.failure);
+    BOOST_TEST(refused.failure->code == "overloaded");
+    BOOST_TEST(llm.abort("first"));
+    all.wait(2);
+    asked third = long_request("third");
+    third.params.max_tokens = 3;
+    BOOST_REQUIRE(llm.submit(third.request, third.params, all.taker()));
+    BOOST_TEST(all.wait(3).back().finish_reason == "length");
+  }
+}
+
+// It lives and is connected, but takes nothing: what it asked for is given up, not kept for ever.
+BOOST_AUTO_TEST_CASE(a_client_that_takes_nothing_is_given_up) {
+  gateway_cluster c(1, {4096, 1 << 20, 300ms});
+  stranger s(c.identity);
+  const auto entry = connect<gateway_entry_actor>(s.system, {"127.0.0.1", c.gateway->port()});
+  BOOST_REQUIRE(entry);
+  caf::scoped_actor self{s.system};
+  attached answer;
+  for (int i = 0; i < 600 && answer.numerics_id.empty(); ++i, std::this_thread::sleep_for(50ms))
+    ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+        .receive([&](const attached& a) { answer = a; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
+  gateway_request r;
+  r.number = 1;
+  r.id = "a";
+  r.prompt = {0, 17, 4};
+  r.params.max_tokens = 1000;
+  r.params.ignore_eos = true;
+  tell(self.ptr(), *entry, r);
+  std::size_t batches = 0;
+  std::string why;
+  while (why.empty())
+    self->receive([&](const gateway_news&) { ++batches; }, [&](const detached& d) { why = d.why; },
+                  [&](const ack& a) { BOOST_TEST((a.code == ack_code::ok)); });
+  BOOST_TEST(why == "it took nothing for 300 ms while results were there");
+  BOOST_TEST(batches == 4u);
+  BOOST_TEST(c.falls_silent());
+}
+
+BOOST_AUTO_TEST_CASE(another_configuration_and_another_name_are_refused) {
+  gateway_cluster c(1);
+  cluster_access other = c.through();
+  other.identity.configuration = "another";
+  BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
+    return std::string(e.what()).find("the cluster runs digest; give it the cluster's file") != std::string::npos;
+  });
+  other = c.through();
+  other.gateway = "gateway.1";
+  other.ready_ms = 700;
+  BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
+    return std::string(e.what()).find("gateway.1 is not there within 700 ms") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
