@@ -12,9 +12,9 @@ template <class Archive> void serialize(Archive& a, generation_usage& u) {
 // Bindings name every field: one that is added and forgotten here does not compile.
 template <class Archive> void serialize(Archive& a, generation_result& r) {
   auto& [id, index, text, ids, reason, stop_text, stop_id, prompt, cached, logprobs, top, prompt_logprobs, logits, seed,
-         failure, usage] = r;
+         failure, warnings, usage] = r;
   a(id, index, text, ids, reason, stop_text, stop_id, prompt, cached, logprobs, top, prompt_logprobs, logits, seed,
-    failure, usage);
+    failure, warnings, usage);
 }
 
 std::string pack_result(const generation_result& r) {

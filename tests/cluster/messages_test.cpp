@@ -218,6 +218,7 @@ BOOST_AUTO_TEST_CASE(a_result_keeps_all_its_bits_and_damaged_bytes_give_none) {
   r.stop_text = "s", r.stop_id = 4, r.prompt_tokens = 5, r.cached_tokens = 6, r.logprobs = {-0.0f, 1e-45f};
   r.top_logprobs = {{{7, -1.5f}}, {}}, r.prompt_logprobs = {-2.0f}, r.logits = {0.25f}, r.seq_seed = ~std::uint64_t{0};
   r.failure = error{"code", "message"};
+  r.warnings = {"properties.a.contentEncoding has no effect"};
   r.usage = {8, 9, 10, 11, 12, 13.5, 14.5};
   const std::string bytes = pack_result(r);
   const auto got = unpack_result(bytes);
@@ -226,6 +227,7 @@ BOOST_AUTO_TEST_CASE(a_result_keeps_all_its_bits_and_damaged_bytes_give_none) {
   BOOST_TEST(pack_result(*got) == bytes);
   BOOST_TEST(std::signbit(got->logprobs[0]));
   BOOST_TEST(got->logits == r.logits, boost::test_tools::per_element());
+  BOOST_TEST(got->warnings == r.warnings, boost::test_tools::per_element());
   BOOST_TEST(!unpack_result(bytes.substr(0, bytes.size() - 1)));
   BOOST_TEST(!unpack_result(bytes + "x"));
   BOOST_TEST(!unpack_result(""));
