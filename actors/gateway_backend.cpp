@@ -76,10 +76,10 @@ private:
   }
 
   cluster_access access_;
-  engine_front front_;
   bounded_end ended_;
   cluster_system_config config_;
   mutable caf::actor_system system_{config_};
+  engine_front front_; // behind the system, which waits for the last handle of an actor with a thread of its own
   gateway_client_actor client_;
 };
 

@@ -422,7 +422,9 @@ BOOST_AUTO_TEST_CASE(a_lenient_request_is_told_what_has_no_effect) {
       .schema_type = "json",
       .schema = R"({"type":"array","uniqueItems":true,"maxItems":2,"items":{"type":"string","maxLength":4}})",
       .max_whitespace = 1};
-  const auto ask = [&] { return llm.generate({{.id = "list", .prompt = "A list:"}}, std::vector{p}); };
+  generation_request request;
+  request.id = "list", request.prompt = "A list:";
+  const auto ask = [&] { return llm.generate({request}, std::vector{p}); };
   const auto strict = ask();
   BOOST_REQUIRE(strict.size() == 1u);
   BOOST_REQUIRE(strict[0].failure);

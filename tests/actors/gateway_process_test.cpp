@@ -19,8 +19,8 @@ struct gateway_cluster : small_cluster {
   gateway_limits limits;
   std::string ledger; // file; empty: memory
 
-  explicit gateway_cluster(std::uint32_t workers, gateway_limits l = {}, const std::string& file = {})
-      : small_cluster(workers), limits(l), ledger(file) {
+  explicit gateway_cluster(std::uint32_t count, gateway_limits l = {}, const std::string& file = {})
+      : small_cluster(count), limits(l), ledger(file) {
     start_gateway();
   }
   void start_gateway() {
@@ -73,27 +73,31 @@ asked long_request(const std::string& id = "long") {
   return a;
 }
 
-// Ends of all branches, by id and index; waits for them.
+// Ends of all branches, in the order in which they come; waits for them. What comes when the object is gone is taken
+// too.
 class ends {
 public:
   std::function<void(const generation_event&)> taker() {
-    return [this](const generation_event& e) {
-      const std::lock_guard lock(mutex_);
+    return [s = state_](const generation_event& e) {
+      const std::lock_guard lock(s->mutex);
       if (e.result)
-        all_.push_back(*e.result);
-      changed_.notify_all();
+        s->all.push_back(*e.result);
+      s->changed.notify_all();
     };
   }
   std::deque<generation_result> wait(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    BOOST_REQUIRE(changed_.wait_for(lock, 120s, [&] { return all_.size() >= count; }));
-    return all_;
+    std::unique_lock lock(state_->mutex);
+    BOOST_REQUIRE(state_->changed.wait_for(lock, 120s, [&] { return state_->all.size() >= count; }));
+    return state_->all;
   }
 
 private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<generation_result> all_;
+  struct state {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<generation_result> all;
+  };
+  std::shared_ptr<state> state_ = std::make_shared<state>();
 };
 
 // A process that speaks to the cluster and is gone with the object, without a word.
