@@ -68,6 +68,11 @@ void end_requests(self_ptr self, bool all, const error& why) {
     end_request(self, number, finish_reason::error, why);
 }
 
+// Since that attachment.
+bool is_attached(const state& st, std::uint64_t attachment) {
+  return st.entry != nullptr && st.attachments == attachment;
+}
+
 error lost(const state& st, const std::string& more) {
   return {"gateway_lost", st.setup.gateway + " was lost (" + st.why + "): " + more};
 }
@@ -84,6 +89,12 @@ void lose_gateway(self_ptr self, const std::string& why) {
                st.answer.durable, why);
   if (!st.answer.durable)
     end_requests(self, false, lost(st, "its requests ended with it; submit them again"));
+  std::vector<std::uint64_t> aborted;
+  for (const auto& [number, r] : st.live)
+    if (r.aborted)
+      aborted.push_back(number);
+  for (const std::uint64_t number : aborted) // the next gateway is not asked for them
+    end_request(self, number, finish_reason::abort, {});
   for (auto& [number, r] : st.live) {
     r.asked = false;
     for (state::branch& b : r.branches)
@@ -96,16 +107,15 @@ void ask_for(self_ptr self, std::uint64_t number, state::request& r) {
   const request_record& q = *r.record;
   r.asked = true;
   gateway_request g{number, q.id, q.prompt, q.params, r.seed, q.logit_rows, q.priority, q.deadline_steps, q.cache_salt};
-  const gateway_entry_actor entry = st.entry;
-  ask(self, entry, st.setup.control_limit, std::move(g))
+  ask(self, st.entry, st.setup.control_limit, std::move(g))
       .then(
-          [=](const ack& a) {
-            auto& s = state_of(self);
-            if (a.code != ack_code::ok && s.entry == entry && s.live.contains(number))
+          [=, at = st.attachments](const ack& a) {
+            const auto& s = state_of(self);
+            if (a.code != ack_code::ok && is_attached(s, at) && s.live.contains(number))
               end_request(self, number, finish_reason::error, error_of(a));
           },
-          [=](const caf::error& e) {
-            if (state_of(self).entry == entry)
+          [=, at = st.attachments](const caf::error& e) {
+            if (is_attached(state_of(self), at))
               lose_gateway(self, "it does not answer: " + text(self->system(), e));
           });
 }
@@ -120,8 +130,9 @@ void take_answer(self_ptr self, const gateway_entry_actor& from, const attached&
   }
   st.answer = a;
   st.entry = from;
-  watch(self, st.watched, from, [=](const caf::error& e) {
-    if (state_of(self).entry == from)
+  ++st.attachments;
+  watch(self, st.watched, from, [=, at = st.attachments](const caf::error& e) {
+    if (is_attached(state_of(self), at))
       lose_gateway(self, text(self->system(), e));
   });
   for (auto& [number, r] : st.live)
@@ -197,8 +208,10 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
 
 ack abort_request(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
-  if (!st.live.contains(c.req.number))
+  const auto at = st.live.find(c.req.number);
+  if (at == st.live.end())
     return {c.head.msg_id, ack_code::unknown, {}};
+  at->second.aborted = true;
   if (st.entry)
     tell(self, st.entry, gateway_cancel{c.req.number});
   else

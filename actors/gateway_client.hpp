@@ -47,12 +47,14 @@ struct gateway_client_state {
     std::uint64_t seed = 0;
     std::vector<branch> branches;
     std::size_t left = 0;
-    bool asked = false; // this gateway, for it
+    bool asked = false;   // this gateway, for it
+    bool aborted = false; // the gateway was told
   };
   gateway_client_setup setup;
   std::map<std::uint64_t, request> live; // by req_t::number
   gateway_entry_actor entry;             // null: none is attached
   attached answer;                       // of the last one
+  std::uint64_t attachments = 0;         // so far: an answer to an earlier one says nothing of this one
   std::size_t next = 0;                  // coordinator to ask
   bool finding = false, refused = false;
   std::string why = "no coordinator answered"; // none is attached

@@ -1,5 +1,7 @@
 #include "actors/gateway_entry.hpp"
 #include "actors/request_checks.hpp"
+#include <algorithm>
+#include <functional>
 #include <spdlog/spdlog.h>
 
 namespace troupe {
@@ -11,6 +13,7 @@ using self_ptr = gateway_door_actor::stateful_pointer<gateway_entry_state>;
 using state = gateway_entry_state;
 
 constexpr std::size_t most_batches_out = 4, most_news_in_batch = 256;
+constexpr std::size_t most_bytes_in_batch = std::size_t{1} << 20; // but at least one piece of news
 constexpr auto look_every = 100ms, others_limit = 2000ms, answer_limit = 5000ms;
 
 void add(state::amount& sum, const state::amount& a) {
@@ -34,8 +37,10 @@ void send_news(self_ptr self, state::client& c) {
   while (!c.held.empty() && c.out.size() < most_batches_out) {
     gateway_news batch;
     state::batch& b = c.out.emplace_back(state::batch{state::clock::now(), {}});
-    for (std::size_t i = 0; i < most_news_in_batch && !c.held.empty(); ++i) {
+    std::size_t bytes = 0;
+    while (!c.held.empty() && batch.news.size() < most_news_in_batch && bytes < most_bytes_in_batch) {
       add(b.ends, c.held.front().ends);
+      bytes += c.held.front().news.text.size() + c.held.front().news.result.size();
       batch.news.push_back(std::move(c.held.front().news));
       c.held.pop_front();
     }
@@ -47,7 +52,9 @@ void send_news(self_ptr self, state::client& c) {
 void drop_requests(self_ptr self, state::client& c) {
   auto& st = state_of(self);
   for (const auto& [theirs, number] : c.numbers) {
-    st.live.at(number).reader = caf::actor_addr();
+    state::request& r = st.live.at(number);
+    r.reader = caf::actor_addr();
+    release(st, {1, r.tokens}); // now: the same client may ask for the same ones at once
     tell_from_outside(st.setup.gateway, cancel{{}, {st.setup.origin, number}, 1, 0, "client lost"});
   }
   c.numbers.clear();
@@ -108,13 +115,20 @@ ack take_request(self_ptr self, const gateway_request& q) {
       !good)
     return refusal(q, ack_code::wrong_state, good.failure());
   const gateway_limits& l = st.setup.limits;
-  const state::amount cost{1,
-                           static_cast<std::int64_t>(q.prompt.size()) + std::int64_t{q.params.max_tokens} * q.params.n};
-  if (st.admitted.requests >= l.requests || st.admitted.tokens + cost.tokens > l.tokens)
+  const auto length = static_cast<std::int64_t>(q.prompt.size());
+  const std::int64_t outputs = std::clamp<std::int64_t>(q.params.max_tokens, 1, st.front.limits.max_model_len);
+  const state::amount cost{1, length + outputs * q.params.n};
+  const bool fits = st.admitted.requests < l.requests && st.admitted.tokens + cost.tokens <= l.tokens;
+  if (!fits && st.admitted.requests > 0) // the only one is taken however large it is
     return refusal(q, ack_code::overloaded,
                    {"overloaded", st.setup.name + " has " + std::to_string(st.admitted.requests) + " requests of " +
                                       std::to_string(st.admitted.tokens) +
                                       " tokens (gateway.queue_requests, gateway.queue_tokens); try again later"});
+  if (std::ranges::adjacent_find(q.logit_rows, std::greater_equal()) != q.logit_rows.end())
+    return refusal(q, ack_code::wrong_state, {"invalid_params", "logit_rows: give each once, in ascending order"});
+  if (c->numbers.contains(q.number))
+    return refusal(q, ack_code::wrong_state,
+                   {"duplicate_id", "request number " + std::to_string(q.number) + " of this client is in use"});
   auto r = std::make_shared<request_record>();
   const std::uint64_t number = ++st.next_number;
   r->req = {st.setup.origin, number};
@@ -135,7 +149,8 @@ ack take_request(self_ptr self, const gateway_request& q) {
       tell_from_outside(to, session_news{number, e});
   };
   c->numbers[q.number] = number;
-  st.live[number] = {c->reader.address(), q.number, q.params.n, cost.tokens};
+  st.live[number] = {c->reader.address(), q.number, std::vector<bool>(static_cast<std::size_t>(q.params.n), true),
+                     cost.tokens};
   add(st.admitted, cost);
   tell_from_outside(st.setup.gateway, open_request{r});
   return {q.number, ack_code::ok, {}};
@@ -156,21 +171,21 @@ void pass_on(self_ptr self, const session_news& n) {
   if (at == st.live.end())
     return;
   state::request& r = at->second;
-  state::amount ends;
-  if (n.event.result && --r.left == 0)
-    ends = {1, r.tokens};
-  const auto to = st.clients.find(r.reader);
-  if (to == st.clients.end()) {
-    release(st, ends);
-  } else {
+  const auto branch = static_cast<std::size_t>(n.event.index);
+  if (branch >= r.open.size() || !r.open[branch])
+    return; // of a session that failed, after its end
+  if (n.event.result)
+    r.open[branch] = false;
+  const bool last = std::ranges::find(r.open, true) == r.open.end();
+  if (const auto to = st.clients.find(r.reader); to != st.clients.end()) {
     state::client& c = to->second;
-    c.held.push_back(
-        {{r.number, n.event.index, n.event.text, n.event.result ? pack_result(*n.event.result) : ""}, ends});
-    if (r.left == 0)
+    c.held.push_back({{r.number, n.event.index, n.event.text, n.event.result ? pack_result(*n.event.result) : ""},
+                      last ? state::amount{1, r.tokens} : state::amount{}});
+    if (last)
       c.numbers.erase(r.number);
     send_news(self, c);
   }
-  if (r.left == 0)
+  if (last)
     st.live.erase(at);
 }
 
@@ -180,6 +195,8 @@ void take_credit(self_ptr self) {
     return;
   release(state_of(self), c->out.front().ends);
   c->out.pop_front();
+  if (!c->out.empty()) // which is what it takes now
+    c->out.front().sent = state::clock::now();
   send_news(self, *c);
 }
 

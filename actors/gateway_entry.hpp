@@ -57,7 +57,7 @@ struct gateway_entry_state {
   struct request {
     caf::actor_addr reader;   // null: the client is gone
     std::uint64_t number = 0; // of the client
-    std::int32_t left = 0;    // branches
+    std::vector<bool> open;   // [branches]
     std::int64_t tokens = 0;
   };
   struct held_news {

@@ -29,7 +29,7 @@ public:
     if (event.result->failure && is_not_its_own(event.result->failure->code)) {
       if (not_done_++ == 0) // likewise
         spdlog::error("request {}: {}", event.result->id, event.result->failure->message);
-      if (event.result->failure->code == "ledger_failed")
+      if (event.result->failure->code != "gateway_lost") // the rest would have the same fate
         read_no_more();
       return true;
     }

@@ -44,15 +44,18 @@ status wait_for(wake_word& word, const shared_end& end, shared_end& own, Conditi
     const auto left = limit - (std::chrono::steady_clock::now() - start);
     const bool woken = word.wait(there_or_left, std::min<std::chrono::nanoseconds>(left, look_every), spin);
     own.beat();
-    if (woken) // what was published before the other side left still counts
-      return condition() ? status(nothing{}) : error{"closed", "the other side of the ring has left"};
-    if (end.died())
-      return condition() ? status(nothing{})
-                         : error{"peer_gone",
-                                 "process " + std::to_string(end.pid()) + " at the other side of the ring is dead"};
-    if (left <= look_every)
-      return error{"timed_out", "nothing came through the ring in time"};
-    spin = {};
+    const bool dead = !woken && end.died();
+    if (!woken && !dead && left > look_every) {
+      spin = {};
+      continue;
+    }
+    if (condition()) // what was published before the other side left still counts
+      return nothing{};
+    if (end.left()) // who has left may be dead a moment later
+      return error{"closed", "the other side of the ring has left"};
+    if (dead)
+      return error{"peer_gone", "process " + std::to_string(end.pid()) + " at the other side of the ring is dead"};
+    return error{"timed_out", "nothing came through the ring in time"};
   }
 }
 

@@ -362,9 +362,10 @@ result<step_command> step_board_executor::next(std::chrono::nanoseconds limit, s
     slot.executor.beat();
     if (there())
       break;
+    const bool gone = control.scheduler.died() || s.memory.owner_gone(); // first: who leaves is gone a moment later
     if (control.scheduler.left())
       return error{"closed", "the scheduler has left the step board"};
-    if (control.scheduler.died() || s.memory.owner_gone())
+    if (gone)
       return error{"peer_gone", "the scheduler of the step board is dead"};
     if (left <= look_every)
       return error{"timed_out", "no command came in time"};

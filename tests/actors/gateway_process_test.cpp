@@ -308,6 +308,78 @@ BOOST_AUTO_TEST_CASE(a_gateway_takes_so_many_requests_and_so_many_tokens) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(the_only_request_is_taken_however_large_it_is) {
+  gateway_cluster c(1, {100, 10, 30000ms});
+  LLM llm(c.through());
+  ends all;
+  asked a = long_request();
+  a.params.max_tokens = 20;
+  for (std::size_t i = 1; i <= 2; ++i) {
+    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+    BOOST_TEST(all.wait(i).back().finish_reason == "length");
+  }
+}
+
+// Aborted at the moment at which the gateway is lost: the one that takes its place is not asked for it.
+BOOST_AUTO_TEST_CASE(what_was_aborted_ends_with_its_gateway) {
+  test_support::temporary_folder folder;
+  gateway_cluster c(1, {}, folder / "gateway.0.ledger");
+  LLM llm(c.through());
+  ends all;
+  const asked a = long_request();
+  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+  BOOST_REQUIRE(c.computes());
+  std::thread aborting([&] { BOOST_TEST(llm.abort("long")); });
+  c.gateway.reset();
+  aborting.join();
+  c.start_gateway();
+  BOOST_TEST(all.wait(1).front().finish_reason == "abort");
+  BOOST_TEST(c.falls_silent());
+}
+
+BOOST_AUTO_TEST_CASE(requests_that_make_no_sense_are_refused) {
+  gateway_cluster c(1);
+  LLM llm(c.through()); // an engine is there
+  stranger s(c.identity);
+  const auto entry = connect<gateway_entry_actor>(s.system, {"127.0.0.1", c.gateway->port()});
+  BOOST_REQUIRE(entry);
+  caf::scoped_actor self{s.system};
+  gateway_request good;
+  good.number = 1;
+  good.id = "a";
+  good.prompt = {0, 17, 4};
+  good.params.max_tokens = 1000;
+  good.params.ignore_eos = true;
+  const auto said = [&](const gateway_request& r) {
+    std::string note = "nothing";
+    ask(self.ptr(), *entry, 10000ms, r)
+        .receive([&](const ack& a) { note = a.code == ack_code::ok ? "" : a.note; },
+                 [&](const caf::error& e) { note = text(s.system, e); });
+    return note;
+  };
+  BOOST_TEST(said(good).starts_with("gateway_lost")); // it has not attached
+  ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+      .receive([&](const attached& a) { BOOST_TEST((a.code == ack_code::ok)); },
+               [](const caf::error&) { BOOST_ERROR("no answer"); });
+  const auto with = [&](auto change) {
+    gateway_request r = good;
+    change(r);
+    return said(r);
+  };
+  BOOST_TEST(with([](gateway_request& r) { r.prompt = {}; }).starts_with("empty_prompt"));
+  BOOST_TEST(with([](gateway_request& r) { r.prompt = {-1}; }).starts_with("invalid_prompt"));
+  BOOST_TEST(with([](gateway_request& r) { r.params.n = 0; }).starts_with("invalid_params"));
+  BOOST_TEST(with([](gateway_request& r) { r.params.n = 1 << 30; }).starts_with("invalid_params"));
+  BOOST_TEST(with([](gateway_request& r) { r.params.max_tokens = -1; }).starts_with("invalid_params"));
+  BOOST_TEST(with([](gateway_request& r) { r.logit_rows = {2, 1}; }).starts_with("invalid_params"));
+  BOOST_TEST(with([](gateway_request& r) { r.logit_rows = {1, 1}; }).starts_with("invalid_params"));
+  BOOST_TEST(with([](gateway_request& r) { r.logit_rows = {3}; }).starts_with("invalid_params"));
+  BOOST_TEST(said(good) == "");
+  BOOST_TEST(said(good).starts_with("duplicate_id"));
+  BOOST_TEST(with([](gateway_request& r) { r.number = 2; }).starts_with("duplicate_id"));
+  BOOST_TEST(with([](gateway_request& r) { r.id = "b"; }).starts_with("duplicate_id"));
+}
+
 // It lives and is connected, but takes nothing: what it asked for is given up, not kept for ever.
 BOOST_AUTO_TEST_CASE(a_client_that_takes_nothing_is_given_up) {
   gateway_cluster c(1, {4096, 1 << 20, 300ms});
