@@ -20,7 +20,7 @@ using namespace troupe;
 
 namespace {
 
-const int times = test::by_build(14, 2, 1); // that every constraint is asked for
+const int times = test::by_build(16, 2, 1); // that every constraint is asked for
 
 // A constraint, and whether a whole text satisfies it, found without the grammar engine.
 struct judged_constraint {
