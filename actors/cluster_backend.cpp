@@ -16,8 +16,8 @@ public:
   explicit cluster_backend(const cluster_access& c)
       : access_(c), config_(c.identity, 2), parts_(system_, {c.model, c.seed, c.ledger, false}) {
     front_.origin = mint_incarnation();
-    front_.config = parts_.config;
-    front_.vocabulary = parts_.vocabulary;
+    front_.config = parts_.texts.config;
+    front_.vocabulary = parts_.texts.vocabulary;
     front_.gateway = parts_.gateway;
     member_setup m = member_setup_of({.cluster = c.identity, .name = c.name, .node = {}, .incarnation = front_.origin},
                                      member_role::gateway, 0, {c.host, 0});
@@ -43,17 +43,14 @@ private:
     return expelled_;
   }
 
-  // Empty, or why there are none. The first engine waits a little for the others: what is placed before they are there
-  // does not spread over them, and goes without an engine for prompts.
+  // Empty, or why there are none.
   std::string wait_for_engines() {
     caf::scoped_actor self{system_};
     const auto last = std::chrono::steady_clock::now() + std::chrono::milliseconds(access_.ready_ms);
-    auto others = last;
+    engines_at_start there;
     for (auto r = parts_.engines(self);; r = parts_.engines(self)) {
       const auto now = std::chrono::steady_clock::now();
-      if (!r.engines.empty())
-        others = std::min(others, now + 2s);
-      if (!r.engines.empty() && (r.awaited == 0 || now >= others)) {
+      if (there.enough(r, now) || (!r.engines.empty() && now >= last)) {
         front_.limits = r.engines.front().limits;
         front_.numerics_id = r.engines.front().numerics_id;
         front_.description = "cluster " + access_.identity.name + ", numerics " + front_.numerics_id + ", " +

@@ -16,6 +16,22 @@ struct directory_report { // LOCAL
   std::size_t awaited = 0;          // active workers that are not yet
 };
 
+// Whether a client may begin. The first engine waits a little for the others: what is placed before they are there does
+// not spread over them, and goes without an engine for prompts.
+class engines_at_start {
+public:
+  bool enough(const directory_report& r, std::chrono::steady_clock::time_point now) {
+    if (r.engines.empty())
+      return false;
+    if (!first_)
+      first_ = now;
+    return r.awaited == 0 || now >= *first_ + std::chrono::seconds(2);
+  }
+
+private:
+  std::optional<std::chrono::steady_clock::time_point> first_; // engine was there
+};
+
 using engine_directory_actor =
     caf::typed_actor<answers<view>, answers<tick>, answers<directory_query, directory_report>, answers<stop>>;
 

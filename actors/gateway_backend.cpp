@@ -1,9 +1,8 @@
 #include "actors/cluster_system.hpp"
 #include "actors/engine_snapshot_of.hpp"
 #include "actors/gateway_client.hpp"
+#include "actors/gateway_parts.hpp"
 #include "cluster/incarnation.hpp"
-#include "runtime/model/checkpoint.hpp"
-#include "runtime/tokenizer/tokenizer.hpp"
 #include <thread>
 
 namespace troupe {
@@ -16,9 +15,9 @@ class gateway_backend final : public backend {
 public:
   explicit gateway_backend(const cluster_access& c) : access_(c), config_(c.identity, 2) {
     front_.origin = mint_incarnation();
-    const auto source = std::make_shared<const checkpoint>(c.model);
-    front_.config = std::shared_ptr<const model_config>(source, &source->config());
-    front_.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(c.model + "/tokenizer.json"));
+    const model_texts texts = load_texts(c.model);
+    front_.config = texts.config;
+    front_.vocabulary = texts.vocabulary;
     gateway_client_setup s;
     s.cluster = c.identity;
     s.name = c.name;

@@ -14,7 +14,7 @@ using state = gateway_entry_state;
 
 constexpr std::size_t most_batches_out = 4, most_news_in_batch = 256;
 constexpr std::size_t most_bytes_in_batch = std::size_t{1} << 20; // but at least one piece of news
-constexpr auto look_every = 100ms, others_limit = 2000ms, answer_limit = 5000ms;
+constexpr auto look_every = 100ms, answer_limit = 5000ms;
 
 void add(state::amount& sum, const state::amount& a) {
   sum.requests += a.requests;
@@ -200,17 +200,13 @@ void take_credit(self_ptr self) {
   send_news(self, *c);
 }
 
-// The first engine waits a little for the others: what is placed before they are there does not spread over them.
 void note_engines(self_ptr self, const directory_report& r) {
   auto& st = state_of(self);
   st.asking = false;
   if (r.engines.empty())
     return; // requests wait for one, as soon as some engine was ever there
-  const auto now = state::clock::now();
-  if (!st.first_engine)
-    st.first_engine = now;
   st.front.engines = r.engines.size();
-  if (st.front.code == ack_code::ok || (r.awaited > 0 && now < *st.first_engine + others_limit))
+  if (st.front.code == ack_code::ok || !st.at_start.enough(r, state::clock::now()))
     return;
   st.front.code = ack_code::ok;
   st.front.why.clear();

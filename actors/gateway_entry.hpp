@@ -81,9 +81,9 @@ struct gateway_entry_state {
   std::map<std::uint64_t, request> live; // by number of this process
   std::uint64_t next_number = 0;
   amount admitted;
-  attached front;                                // what a client is told; busy until engines are there
-  std::optional<clock::time_point> first_engine; // since when
-  bool asking = false;                           // the directory
+  attached front; // what a client is told; busy until engines are there
+  engines_at_start at_start;
+  bool asking = false; // the directory
   watch_list watched;
 };
 

@@ -8,15 +8,19 @@ namespace troupe {
 
 using namespace std::chrono_literals;
 
-gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& source) : system_(system) {
-  const auto source_files = std::make_shared<const checkpoint>(source.model);
-  config = std::shared_ptr<const model_config>(source_files, &source_files->config());
-  vocabulary = std::make_shared<const tokenizer>(tokenizer::load(source.model + "/tokenizer.json"));
+model_texts load_texts(const std::string& model) {
+  const auto source = std::make_shared<const checkpoint>(model);
+  return {std::shared_ptr<const model_config>(source, &source->config()),
+          std::make_shared<const tokenizer>(tokenizer::load(model + "/tokenizer.json"))};
+}
+
+gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& source)
+    : texts(load_texts(source.model)), system_(system) {
   gateway_setup g;
   g.replays = true;
   g.serves_others = source.serves_others;
-  g.vocabulary = vocabulary;
-  g.eos_ids = {config->eos_token_id};
+  g.vocabulary = texts.vocabulary;
+  g.eos_ids = {texts.config->eos_token_id};
   g.seed = source.seed;
   g.random_bits = random_bits_of_system;
   if (source.ledger) {

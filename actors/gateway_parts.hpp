@@ -17,6 +17,13 @@ struct gateway_source {
   bool serves_others = false;             // gateway_setup
 };
 
+// What requests are checked and written with. Throws config_error: no such model.
+struct model_texts {
+  std::shared_ptr<const model_config> config;
+  std::shared_ptr<const tokenizer> vocabulary;
+};
+model_texts load_texts(const std::string& model);
+
 class gateway_parts {
 public:
   gateway_parts(caf::actor_system& system, const gateway_source& source); // throws config_error: no such model
@@ -29,8 +36,7 @@ public:
   // As LLM::metrics. Blocks.
   std::string metrics(const std::string& cluster) const;
 
-  std::shared_ptr<const model_config> config;
-  std::shared_ptr<const tokenizer> vocabulary;
+  const model_texts texts;
   gateway_actor gateway;
   engine_directory_actor directory;
 

@@ -13,7 +13,7 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   e.configuration = s.process.cluster.configuration;
   e.origin = s.process.incarnation;
   e.durable = s.source.ledger != nullptr;
-  e.vocab = static_cast<std::int32_t>(parts_.config->vocab_size);
+  e.vocab = static_cast<std::int32_t>(parts_.texts.config->vocab_size);
   e.limits = s.limits;
   e.gateway = parts_.gateway;
   e.directory = parts_.directory;

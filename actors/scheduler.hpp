@@ -55,7 +55,7 @@ struct scheduler_state {
   };
   scheduler_setup setup;
   std::optional<scheduler_core> core; // always there
-  sequence_events events;
+  std::vector<sequence_event> events;
   std::shared_ptr<kv_want> want = std::make_shared<kv_want>(); // untouched while the turn is out, like got
   std::shared_ptr<kv_got> got = std::make_shared<kv_got>();
   std::array<round_trip, most_steps_out> trips; // used in turn

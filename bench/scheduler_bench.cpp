@@ -85,7 +85,7 @@ public:
 
   scheduler_core core;
   kv_cache kv;
-  sequence_events events;
+  std::vector<sequence_event> events;
   bool last_decode = false; // of the last step
   double core_us = 0, kv_us = 0;
 

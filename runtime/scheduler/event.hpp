@@ -1,7 +1,6 @@
 // What became of a sequence in one call of the scheduler.
 #pragma once
 #include "runtime/base/result.hpp"
-#include "runtime/base/reused_list.hpp"
 #include "runtime/scheduler/finish.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <optional>
@@ -32,18 +31,6 @@ struct sequence_event {
   std::int32_t cached_tokens = 0;
   handoff_news handoff = handoff_news::none;
   std::shared_ptr<const image_bytes> image; // with part and whole
-
-  void reset() {
-    outputs_before = steps = drafted = accepted = 0;
-    preemptions = cached_tokens = 0;
-    output.reset();
-    end = finish_reason::none;
-    stop_id.reset();
-    failure.code.clear(), failure.message.clear();
-    handoff = handoff_news::none;
-    image.reset();
-  }
 };
-using sequence_events = reused_list<sequence_event>;
 
 } // namespace troupe

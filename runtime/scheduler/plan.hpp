@@ -116,18 +116,6 @@ struct sequence_result {
   std::vector<float> logits;          // rows of spec.logit_rows inside this step, each V long
   std::string failure;                // not empty: the row was unusable (NaN, +inf, all -inf); the sequence ends
   bool nothing_left = false;          // why: no id was left that may be drawn
-
-  void reset() { // keeps its memory
-    start = drafts = 0;
-    tokens.clear(), block.clear(), confidence.clear(), prompt_logprobs.clear(), logits.clear(), failure.clear();
-    nothing_left = false;
-  }
-  friend void swap(sequence_result& a, sequence_result& b) noexcept {
-    std::swap(a.id, b.id), std::swap(a.start, b.start), std::swap(a.drafts, b.drafts);
-    a.tokens.swap(b.tokens), a.block.swap(b.block), a.confidence.swap(b.confidence);
-    a.prompt_logprobs.swap(b.prompt_logprobs), a.logits.swap(b.logits), a.failure.swap(b.failure);
-    std::swap(a.nothing_left, b.nothing_left);
-  }
 };
 
 struct step_result {

@@ -390,10 +390,9 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   }
   if (limits_.nextn > 0)
     take_drafts(f, r);
-  sequence_event& e = out.add(); // filled where it stays
+  sequence_event& e = out.emplace_back(); // filled where it stays
   describe(s, e);
-  swap(e.output, r); // what it held before serves the results of later steps
-  r.reset();
+  e.output = std::move(r);
   std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {
     const auto accepted = static_cast<std::int32_t>(e.output.tokens.size()) - 1;

@@ -53,7 +53,7 @@ enum class held_back : std::uint8_t { none, places, blocks, slots };
 
 class scheduler_core {
 public:
-  using events = sequence_events;
+  using events = std::vector<sequence_event>;
 
   // See check(). `cost` of decode steps: without a curve every draft at hand is verified. helpers: null = masks are
   // made by the calling thread alone, in its turn.
@@ -82,7 +82,7 @@ public:
   // Ends the turn. False: no step came of it. `out` is overwritten, its memory reused.
   bool plan(const kv_got& got, step_plan& out, events& ev);
   // Books the result of the oldest step that is out; a result of another number is ignored. Values are moved out of
-  // `result`, memory into it.
+  // `result`.
   void complete(step_result& result, events& out);
   // A step of a group of engines in which this one has no rows: it counts for waits, deadlines and intervals.
   void pass(step_kind kind, events& out);

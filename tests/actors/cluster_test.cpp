@@ -25,16 +25,9 @@ BOOST_AUTO_TEST_CASE(workers_stop_and_start_while_requests_run_and_no_byte_chang
 
 // Each numbers its requests and sequences for itself, and their engines serve both.
 BOOST_AUTO_TEST_CASE(gateways_do_not_disturb_each_other) {
-  const auto all = mixed_requests(test::by_build(16, 8, 5));
-  const auto expected = alone(all);
   small_cluster c(1);
   LLM first(c.access("batch.1")), second(c.access("batch.2"));
-  std::map<std::string, std::string> got;
-  std::thread asking([&] { got = run(first, all); });
-  const auto others = run(second, all);
-  asking.join();
-  check_equal(got, expected);
-  check_equal(others, expected);
+  check_both(first, second, mixed_requests(test::by_build(16, 8, 5)));
 }
 
 BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {

@@ -100,6 +100,14 @@ private:
   std::shared_ptr<state> state_ = std::make_shared<state>();
 };
 
+// One that is computed now and for long.
+asked begin(const gateway_cluster& c, LLM& llm, ends& all, const std::string& id = "long") {
+  asked a = long_request(id);
+  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
+  BOOST_REQUIRE(c.computes());
+  return a;
+}
+
 // A process that speaks to the cluster and is gone with the object, without a word.
 struct stranger {
   explicit stranger(const cluster_identity& c) : config(c, 1) {}
@@ -114,15 +122,9 @@ struct stranger {
 BOOST_AUTO_TEST_SUITE(gateways)
 
 BOOST_AUTO_TEST_CASE(requests_of_every_kind_give_the_bytes_of_one_process) {
-  const auto all = mixed_requests(test::by_build(16, 8, 5));
-  const auto expected = alone(all);
   gateway_cluster c(2);
   LLM first(c.through("client.1")), second(c.through("client.2"));
-  std::map<std::string, std::string> got;
-  std::thread asking([&] { got = run(first, all); });
-  check_equal(run(second, all), expected); // the same ids at the same time
-  asking.join();
-  check_equal(got, expected);
+  check_both(first, second, mixed_requests(test::by_build(16, 8, 5)));
   BOOST_TEST(first.metrics().find("troupe:request_success_total") != std::string::npos);
 }
 
@@ -150,9 +152,7 @@ BOOST_AUTO_TEST_CASE(an_abort_and_a_client_that_leaves_free_the_workers) {
   {
     LLM llm(c.through());
     ends all;
-    const asked a = long_request();
-    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
-    BOOST_REQUIRE(c.computes());
+    const asked a = begin(c, llm, all);
     BOOST_TEST(llm.abort("long"));
     BOOST_TEST(all.wait(1).front().finish_reason == "abort");
     BOOST_TEST(c.falls_silent());
@@ -231,9 +231,7 @@ BOOST_AUTO_TEST_CASE(requests_end_with_a_gateway_that_forgets_and_later_ones_wai
   gateway_cluster c(1);
   LLM llm(c.through());
   ends all;
-  asked a = long_request();
-  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
-  BOOST_REQUIRE(c.computes());
+  asked a = begin(c, llm, all);
   c.gateway.reset();
   const auto lost = all.wait(1).front();
   BOOST_REQUIRE(lost.failure);
@@ -277,9 +275,7 @@ BOOST_AUTO_TEST_CASE(what_clients_give_up_is_closed_in_the_ledger) {
   {
     LLM llm(c.through());
     ends all;
-    const asked a = long_request();
-    BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
-    BOOST_REQUIRE(c.computes());
+    begin(c, llm, all);
   }
   BOOST_TEST(c.falls_silent());
   c.start_gateway();
@@ -291,9 +287,8 @@ BOOST_AUTO_TEST_CASE(a_gateway_takes_so_many_requests_and_so_many_tokens) {
     gateway_cluster c(1, l);
     LLM llm(c.through());
     ends all;
-    const asked first = long_request("first"), second = long_request("second");
-    BOOST_REQUIRE(llm.submit(first.request, first.params, all.taker()));
-    BOOST_REQUIRE(c.computes());
+    begin(c, llm, all, "first");
+    const asked second = long_request("second");
     BOOST_REQUIRE(llm.submit(second.request, second.params, all.taker()));
     const auto refused = all.wait(1).front();
     BOOST_TEST(refused.id == "second");
@@ -326,9 +321,7 @@ BOOST_AUTO_TEST_CASE(what_was_aborted_ends_with_its_gateway) {
   gateway_cluster c(1, {}, folder / "gateway.0.ledger");
   LLM llm(c.through());
   ends all;
-  const asked a = long_request();
-  BOOST_REQUIRE(llm.submit(a.request, a.params, all.taker()));
-  BOOST_REQUIRE(c.computes());
+  begin(c, llm, all);
   std::thread aborting([&] { BOOST_TEST(llm.abort("long")); });
   c.gateway.reset();
   aborting.join();

@@ -1,6 +1,7 @@
 // A cluster of real processes that a test launches, and what its results are compared with.
 #pragma once
 #include "tests/process/troupe_process.hpp"
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <filesystem>
@@ -150,6 +151,43 @@ inline void check_equal(const std::map<std::string, std::string>& got,
   for (const auto& [id, line] : expected)
     BOOST_CHECK_MESSAGE(got.contains(id) && got.at(id) == line, id << " differs");
 }
+
+// Of a file that is written; 0: it is not there yet.
+inline std::size_t count_of_lines(const std::string& path) {
+  const std::string text = std::filesystem::exists(path) ? test_support::read_text(path) : "";
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Whether some result began in an earlier process.
+inline bool some_went_on(const std::string& results) {
+  const auto lines = json_lines(results);
+  return std::any_of(lines.begin(), lines.end(),
+                     [](const auto& line) { return line["usage"]["attempts"].template get<int>() > 1; });
+}
+
+// A batch from file to file.
+struct file_batch {
+  const running_cluster& cluster;
+  std::string in = cluster.folder / "in.jsonl", out = cluster.folder / "out.jsonl", ledger = out + ".ledger";
+
+  finished_process run(const std::vector<std::string>& more = {}, const process_options& options = {}) const {
+    std::vector<std::string> arguments{"batch", in, out, "--cluster", cluster.file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_troupe(arguments, options);
+  }
+  // Once three more results are there, and others are under way, `kill` is called, with the process.
+  template <class Kill> finished_process run_until(const Kill& kill) const {
+    process_options options;
+    options.watch = [&, enough = count_of_lines(out) + 3, killed = false](pid_t pid, const std::string&,
+                                                                          const std::string&) mutable {
+      if (!killed && count_of_lines(out) >= enough) {
+        killed = true;
+        kill(pid);
+      }
+    };
+    return run({}, options);
+  }
+};
 
 // A batch on a cluster, under way while other things happen to it.
 class running_batch {

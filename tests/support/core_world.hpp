@@ -53,10 +53,10 @@ struct core_world {
   stub_model model;
   kv_want want;
   kv_got got;
-  sequence_events events;
+  std::vector<sequence_event> events;
   std::deque<step_plan> out; // steps that are out, oldest first; they run when their result is asked for
   std::map<std::uint64_t, core_outcome> results;
-  sequence_events handoffs; // what has to do with another engine, in order; for the test to take
+  std::vector<sequence_event> handoffs; // what has to do with another engine, in order; for the test to take
   std::set<std::uint64_t> host_paced;
   std::set<std::uint64_t> last_rows_alone; // branches and sequences behind images: a decode step ends their prompts
   std::map<std::uint64_t, std::vector<std::int32_t>> given; // output that was given out, before a replay too

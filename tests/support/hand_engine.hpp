@@ -77,7 +77,7 @@ public:
                                  const images& behind = {}) {
     scheduler_core core(limits_);
     std::map<int, hand_output> out;
-    sequence_events events;
+    std::vector<sequence_event> events;
     for (int index : order) {
       scheduling_request r = asked(index, requests[static_cast<std::size_t>(index)]);
       r.share = behind.contains(index) ? sequence_share::rest : sequence_share::whole;
@@ -97,7 +97,7 @@ public:
   images prompts(const std::vector<hand_request>& requests, const std::vector<int>& order) {
     scheduler_core core(limits_);
     std::map<int, image_bytes> parts;
-    sequence_events events;
+    std::vector<sequence_event> events;
     for (int index : order) {
       scheduling_request r = asked(index, requests[static_cast<std::size_t>(index)]);
       r.share = sequence_share::prompt;
@@ -149,7 +149,7 @@ private:
     return ask;
   }
   // Until nothing is left to do.
-  template <class Take> void run(scheduler_core& core, sequence_events& events, const Take& take) {
+  template <class Take> void run(scheduler_core& core, std::vector<sequence_event>& events, const Take& take) {
     std::deque<std::unique_ptr<step_plan>> flying;
     for (bool told = true; told || !flying.empty();) {
       while (auto plan = next_step(core, events)) {
@@ -172,7 +172,7 @@ private:
     BOOST_TEST(kv_.sequences() == 0u);
   }
   // Null if no step can be added.
-  std::unique_ptr<step_plan> next_step(scheduler_core& core, sequence_events& events) {
+  std::unique_ptr<step_plan> next_step(scheduler_core& core, std::vector<sequence_event>& events) {
     auto plan = std::make_unique<step_plan>();
     for (;;) {
       const step_intent i = core.intent();

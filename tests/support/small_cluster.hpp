@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -217,6 +218,17 @@ inline void check_equal(const std::map<std::string, std::string>& got,
   for (const auto& [id, line] : expected)
     BOOST_CHECK_MESSAGE(got.at(id) == line, id << ": " << got.at(id).substr(0, 300) << "\n  is not\n"
                                                << line.substr(0, 300));
+}
+
+// The bytes of one process for two clients that ask for the same at the same time.
+inline void check_both(LLM& first, LLM& second, const std::vector<asked>& all) {
+  const auto expected = alone(all);
+  std::map<std::string, std::string> got;
+  std::thread asking([&] { got = run(first, all); });
+  const auto others = run(second, all);
+  asking.join();
+  check_equal(got, expected);
+  check_equal(others, expected);
 }
 
 // The bytes of one process, while ranks `first` and the next are stopped and started in turn, `times` times.

@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_that_was_asked_for_is_filled_when_its_row_comes)
   scheduler_core core(l);
   core_request r(1, made_prompt(100), 400);
   r.ask.emitted = made_prompt(250);
-  sequence_events events;
+  std::vector<sequence_event> events;
   BOOST_REQUIRE(core.submit(r.ask, events));
   kv_want want;
   kv_got got;
