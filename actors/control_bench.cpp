@@ -1,5 +1,6 @@
 #include "actors/control_bench.hpp"
 #include "actors/worker_root.hpp"
+#include "cluster/actor_system.hpp"
 #include "cluster/shutdown.hpp"
 #include <algorithm>
 #include <array>
@@ -103,7 +104,7 @@ private:
 };
 
 struct bench_config : caf::actor_system_config {
-  bench_config() { prepare_local<caf::id_block::troupe>(*this, 2); }
+  bench_config() { prepare_local(*this, 2); }
 };
 
 struct finish_line {

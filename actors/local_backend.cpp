@@ -1,6 +1,7 @@
 #include "actors/backend.hpp"
 #include "actors/engine_snapshot_of.hpp"
 #include "actors/model_process.hpp"
+#include "cluster/actor_system.hpp"
 #include "cluster/shutdown.hpp"
 #include <filesystem>
 
@@ -13,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t pool_threads = 2;
 
 struct local_config : caf::actor_system_config {
-  local_config() { prepare_local<caf::id_block::troupe>(*this, pool_threads); }
+  local_config() { prepare_local(*this, pool_threads); }
 };
 
 std::string name_of(const std::string& folder) {
@@ -61,7 +62,7 @@ model_process startable(const engine_options& options) {
 class local_backend final : public backend {
 public:
   explicit local_backend(const engine_options& options) : process_(startable(options)), model_(name_of(options.model)) {
-    prepare_process<caf::id_block::troupe>();
+    prepare_process();
     const std::string bad = check_messages(system_);
     if (!bad.empty())
       throw config_error("", "messages", bad, "does not survive CAF's serializer", "build against CAF 0.17.6");

@@ -36,23 +36,23 @@ concept cereal_archive =
 #define TROUPE_EACH(m, ...) __VA_OPT__(TROUPE_EXPAND(TROUPE_EACH1(m, __VA_ARGS__)))
 #define TROUPE_EACH1(m, x, ...) m(x) __VA_OPT__(, TROUPE_EACH2 TROUPE_PARENS(m, __VA_ARGS__))
 #define TROUPE_EACH2() TROUPE_EACH1
-#define TROUPE_PLAIN(x) self.x
-#define TROUPE_NAMED(x) f.field(#x, self.x)
+#define TROUPE_MEMBER(x) self.x
+#define TROUPE_NAMED_MEMBER(x) f.field(#x, self.x)
 #if TROUPE_CAF_OLD
 #define TROUPE_FIELDS(type, ...)                                                                                       \
   template <class Inspector> typename Inspector::result_type inspect(Inspector& f, [[maybe_unused]] type& self) {      \
-    return f(caf::meta::type_name(#type) __VA_OPT__(, TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__)));                        \
+    return f(caf::meta::type_name(#type) __VA_OPT__(, TROUPE_EACH(TROUPE_MEMBER, __VA_ARGS__)));                       \
   }                                                                                                                    \
   template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {        \
-    __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                            \
+    __VA_OPT__(ar(TROUPE_EACH(TROUPE_MEMBER, __VA_ARGS__));)                                                           \
   }
 #else
 #define TROUPE_FIELDS(type, ...)                                                                                       \
   template <class Inspector> bool inspect(Inspector& f, [[maybe_unused]] type& self) {                                 \
-    return f.object(self).fields(__VA_OPT__(TROUPE_EACH(TROUPE_NAMED, __VA_ARGS__)));                                  \
+    return f.object(self).fields(__VA_OPT__(TROUPE_EACH(TROUPE_NAMED_MEMBER, __VA_ARGS__)));                           \
   }                                                                                                                    \
   template <cereal_archive Archive> void serialize([[maybe_unused]] Archive& ar, [[maybe_unused]] type& self) {        \
-    __VA_OPT__(ar(TROUPE_EACH(TROUPE_PLAIN, __VA_ARGS__));)                                                            \
+    __VA_OPT__(ar(TROUPE_EACH(TROUPE_MEMBER, __VA_ARGS__));)                                                           \
   }
 #endif
 
@@ -163,44 +163,6 @@ inline std::string text(caf::actor_system& sys, const caf::error& e) {
 #else
   (void)sys;
   return to_string(e);
-#endif
-}
-// A system that talks to other processes of the same build. Both times must be the same on all nodes.
-template <class... Blocks>
-void prepare(caf::actor_system_config& cfg, const std::string& build, std::size_t threads,
-             std::chrono::milliseconds beat, std::chrono::milliseconds dead) {
-  cfg.load<caf::io::middleman>(); // first: CAF 1.x knows the middleman options only after this
-#if TROUPE_CAF_OLD
-  (cfg.add_message_types<Blocks>(), ...);
-  cfg.set("scheduler.policy", caf::atom("sharing"));
-  cfg.set("scheduler.max-threads", threads);
-  cfg.set("middleman.app-identifiers", std::vector<std::string>{build});
-  cfg.set("middleman.heartbeat-interval", caf::timespan{beat});
-  cfg.set("middleman.connection-timeout", caf::timespan{dead});
-#else
-  cfg.set("caf.scheduler.policy", "sharing");
-  cfg.set("caf.scheduler.max-threads", threads);
-  cfg.set("caf.middleman.app-identifiers", std::vector<std::string>{build});
-  cfg.set("caf.middleman.heartbeat-interval", caf::timespan{beat});
-  cfg.set("caf.middleman.connection-timeout", caf::timespan{dead});
-#endif
-}
-// A system that stays inside its process: no middleman, `threads` workers for the pooled actors.
-template <class Block> void prepare_local(caf::actor_system_config& cfg, std::size_t threads) {
-#if TROUPE_CAF_OLD
-  cfg.add_message_types<Block>();
-  cfg.set("scheduler.policy", caf::atom("sharing"));
-  cfg.set("scheduler.max-threads", threads);
-#else
-  cfg.set("caf.scheduler.policy", "sharing");
-  cfg.set("caf.scheduler.max-threads", threads);
-#endif
-}
-template <class... Blocks> void prepare_process() {
-#if !TROUPE_CAF_OLD
-  (caf::init_global_meta_objects<Blocks>(), ...);
-  caf::io::middleman::init_global_meta_objects();
-  caf::core::init_global_meta_objects();
 #endif
 }
 

@@ -21,6 +21,12 @@ function(troupe_tests folder)
   string(REPLACE "/" "_" target "${folder}_test")
   add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LIBS})
+  # The code of tests itself: -O1 without checks of its arithmetic takes half the time to compile. What it tests is compiled
+  # like everything else.
+  target_compile_options(${target} PRIVATE -O1)
+  if(TROUPE_SANITIZE STREQUAL "address")
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined --param=asan-instrumentation-with-call-threshold=0)
+  endif()
   # a third of the time that most test files take
   target_precompile_headers(${target} PRIVATE <boost/test/unit_test.hpp> <algorithm> <functional> <map> <random> <string> <vector>)
   foreach(source ${sources})

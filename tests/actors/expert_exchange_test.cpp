@@ -1,5 +1,6 @@
 // Expert executors inside a process: disjoint rows, failures, losses, late answers.
 #include "actors/expert_executor.hpp"
+#include "cluster/actor_system.hpp"
 #include "cluster/shutdown.hpp"
 #include "tests/support/stub_process.hpp"
 #include <thread>
@@ -32,7 +33,7 @@ private:
 
 struct exchange_world {
   struct config : caf::actor_system_config {
-    config() { prepare_local<caf::id_block::troupe>(*this, 2); }
+    config() { prepare_local(*this, 2); }
   };
   config cfg;
   caf::actor_system sys{cfg};

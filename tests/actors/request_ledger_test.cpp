@@ -2,6 +2,7 @@
 // bytes of an undisturbed run.
 #include "actors/ledger_keeper.hpp"
 #include "actors/ledger_records.hpp"
+#include "cluster/actor_system.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/small_cluster.hpp"
@@ -307,7 +308,7 @@ BOOST_AUTO_TEST_CASE(when_it_cannot_be_written_what_runs_goes_on_and_nothing_beg
 BOOST_AUTO_TEST_CASE(the_file_stays_short) {
   const test_support::temporary_folder folder;
   caf::actor_system_config config;
-  prepare_local<caf::id_block::troupe>(config, 1);
+  prepare_local(config, 1);
   caf::actor_system system(config);
   const auto ledger = opened(folder / "ledger");
   const auto keeper = system.spawn<caf::detached>(ledger_keeper, ledger_keeper_setup{ledger, 4096});

@@ -1,5 +1,6 @@
 // An actor system without threads and with a clock moved by hand: no sleeps, one interleaving per test.
 #pragma once
+#include "cluster/actor_system.hpp"
 #include "cluster/messages.hpp"
 #include <caf/scheduler/test_coordinator.hpp>
 
@@ -8,7 +9,7 @@ namespace troupe {
 struct by_hand {
   struct config : caf::actor_system_config {
     config() {
-      add_message_types<caf::id_block::troupe>();
+      add_engine_messages(*this);
       set("scheduler.policy", caf::atom("testing"));
     }
   };
