@@ -15,6 +15,9 @@ constexpr std::size_t listed_ids = 1024;        // kept as a list up to so many
 constexpr std::size_t most_loop_items = 8;      // of a frontier that is looked at as a loop
 constexpr std::size_t table_work = 3;           // of a node, while a table is made
 constexpr std::uint32_t few_children = 4;       // of a node; the place above them is asked about few bytes
+constexpr std::size_t few_exits = 2'048;        // of a loop; what more of them read is not worth a trie
+constexpr unsigned lead_byte = 0xC2;            // the smallest that begins a character of several bytes
+constexpr std::uint32_t more_bytes = 3;         // of a character, behind its first one
 constexpr std::uint32_t large_subtree = 16'384; // nodes; worth a table of its own where what follows is a loop
 
 // Counts the nodes of a walk, some at a time. False: the work is spent.
@@ -324,27 +327,49 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
     if (from != dead_frontier)
       nodes += walk(from, e.node, vocabulary_->trie().end(e.node), row, work);
   }
-  const token_trie& rests = table.rests();
   std::array<way_place, most_token_bytes + 1> way;
   way[0] = way_from(loop.exit, work);
   const auto& class_of = store_.network().class_of;
-  for (std::uint32_t node = 0; node < rests.size();) {
+  for (const unsigned char first : table.rest_bytes()) {
     if (!counted(++nodes, work))
       break;
-    const std::uint32_t depth = rests.depth(node);
-    const frontier to = read(way[depth - 1], class_of[rests.byte(node)], work);
-    if (to == dead_frontier) {
-      node = rests.end(node);
+    if (read(way[0], class_of[first], work) == dead_frontier)
+      continue;
+    if (table.late().size() > few_exits) {
+      for (const loop_table::late_exit& late : table.late(first)) {
+        if (late.rounds > room || loop.done + late.rounds < loop.min)
+          continue;
+        const std::string_view text = vocabulary_->text(late.id);
+        frontier to = loop.exit;
+        for (std::size_t i = text.size() - late.rest; i < text.size() && to != dead_frontier; ++i) {
+          if (!counted(++nodes, work))
+            return nodes;
+          to = store_.step_lean(to, class_of[static_cast<unsigned char>(text[i])], work);
+        }
+        if (to != dead_frontier)
+          set_bit(row, late.id);
+      }
       continue;
     }
-    for (std::uint32_t i = rests.first_id(node); i < rests.last_id(node); ++i) {
-      const loop_table::late_exit& late = table.late()[static_cast<std::size_t>(rests.ids()[i])];
-      if (late.rounds <= room && loop.done + late.rounds >= loop.min)
-        set_bit(row, late.id);
+    const token_trie& rests = table.rests(first);
+    for (std::uint32_t node = 0; node < rests.size();) {
+      if (!counted(++nodes, work))
+        break;
+      const std::uint32_t depth = rests.depth(node);
+      const frontier to = read(way[depth - 1], class_of[rests.byte(node)], work);
+      if (to == dead_frontier) {
+        node = rests.end(node);
+        continue;
+      }
+      for (std::uint32_t i = rests.first_id(node); i < rests.last_id(node); ++i) {
+        const loop_table::late_exit& late = table.late()[static_cast<std::size_t>(rests.ids()[i])];
+        if (late.rounds <= room && loop.done + late.rounds >= loop.min)
+          set_bit(row, late.id);
+      }
+      if (rests.children(node) > 0)
+        way[depth] = way_below(rests, node, to, work);
+      ++node;
     }
-    if (rests.children(node) > 0)
-      way[depth] = way_below(rests, node, to, work);
-    ++node;
   }
   return nodes;
 }
@@ -404,6 +429,25 @@ std::size_t mask_maker::walk(frontier from, std::uint32_t node, std::uint32_t en
   });
 }
 
+// Whether no text tells a and b apart, known after so many bytes at most: each of them leads to one and the same place
+// from both, or to places that are alike.
+bool mask_maker::read_alike(frontier a, frontier b, std::uint32_t bytes, mask_work& work) {
+  if (a == b)
+    return true;
+  if (bytes == 0 || a == dead_frontier || b == dead_frontier)
+    return false;
+  const frontier *from_a = store_.expand(a, work).next, *from_b = store_.expand(b, work).next;
+  const std::size_t classes = store_.network().byte_of_class.size();
+  if (!work.add(classes / 8))
+    return false;
+  for (std::size_t c = 0; c < classes; ++c) {
+    const bool again = c > 0 && from_a[c] == from_a[c - 1] && from_b[c] == from_b[c - 1];
+    if (!again && !read_alike(from_a[c], from_b[c], bytes - 1, work))
+      return false;
+  }
+  return true;
+}
+
 // `row` holds the mask of `base`; makes it that of f by visiting what the two do not read alike.
 std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work) {
   const token_trie& trie = vocabulary_->trie();
@@ -411,13 +455,23 @@ std::size_t mask_maker::walk_differences(frontier f, frontier base, std::uint32_
   way[0] = {way_from(f, work), way_from(base, work)};
   const auto& class_of = store_.network().class_of;
   std::size_t nodes = 0;
+  // Characters of several bytes are read by other rules than those of the loop, but lead to the same places mostly.
+  struct {
+    frontier to = dead_frontier, guessed = dead_frontier;
+    bool alike = true;
+  } last;
+  const auto alike_behind_lead = [&](frontier to, frontier guessed) {
+    if (to != last.to || guessed != last.guessed)
+      last = {to, guessed, read_alike(to, guessed, more_bytes, work)};
+    return last.alike;
+  };
   for (std::uint32_t node = 0; node < trie.size();) {
     if (!counted(++nodes, work))
       break;
     const std::uint32_t depth = trie.depth(node);
     const std::uint8_t c = class_of[trie.byte(node)];
     const frontier to = read(way[depth - 1].first, c, work), guessed = read(way[depth - 1].second, c, work);
-    if (to == guessed) {
+    if (to == guessed || (trie.byte(node) >= lead_byte && alike_behind_lead(to, guessed))) {
       node = trie.end(node);
       continue;
     }

@@ -80,6 +80,7 @@ private:
   std::size_t walk(frontier from, std::uint32_t node, std::uint32_t end, std::uint32_t* row, mask_work& work);
   std::size_t walk_small(const token_trie& trie, frontier from, std::uint32_t node, std::uint32_t end,
                          std::uint32_t most_depth, std::uint32_t* row, mask_work& work);
+  bool read_alike(frontier a, frontier b, std::uint32_t bytes, mask_work& work);
   std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work);
   void add_special_bits(frontier f, std::uint32_t* row, mask_work& work);
   void keep(frontier f, const std::uint32_t* base, const std::uint32_t* row);

@@ -8,22 +8,28 @@ namespace troupe {
 
 token_trie::token_trie(std::vector<entry> entries) {
   nodes_.clear();
-  struct place { // in the order of texts; most are told apart by their first bytes
+  struct place { // in the order of texts; nearly all are told apart by their first bytes and their length
     std::uint64_t first_bytes;
-    std::uint32_t index;
+    std::uint32_t index, length;
   };
   std::vector<place> order(entries.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) {
+    const std::string_view text = entries[i].text;
     std::uint64_t bytes = 0;
     for (std::size_t k = 0; k < 8; ++k)
-      bytes = bytes << 8 | (k < entries[i].text.size() ? static_cast<unsigned char>(entries[i].text[k]) : 0u);
-    order[i] = {bytes, i};
+      bytes = bytes << 8 | (k < text.size() ? static_cast<unsigned char>(text[k]) : 0u);
+    order[i] = {bytes, i, static_cast<std::uint32_t>(text.size())};
   }
   std::sort(order.begin(), order.end(), [&](const place& a, const place& b) {
     if (a.first_bytes != b.first_bytes)
       return a.first_bytes < b.first_bytes;
-    const entry &x = entries[a.index], &y = entries[b.index];
-    return x.text != y.text ? x.text < y.text : x.id < y.id;
+    if (a.length <= 8 || b.length <= 8) {
+      if (a.length != b.length) // the shorter one is the beginning of the other
+        return a.length < b.length;
+    } else if (const int difference = entries[a.index].text.compare(entries[b.index].text); difference != 0) {
+      return difference < 0;
+    }
+    return a.index < b.index;
   });
   std::vector<std::uint32_t> path; // nodes of the text before
   std::string_view before;
@@ -122,7 +128,7 @@ std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& rou
   if (auto known = known_table(round, below))
     return known;
   // Made outside of the lock: others need not wait, and the same table made twice does no harm.
-  auto made = std::make_shared<const loop_table>(trie_, round, words(), below);
+  auto made = std::make_shared<const loop_table>(*this, round, below);
   const std::lock_guard hold(tables_lock_);
   return tables_.emplace(std::pair(round, below), std::move(made)).first->second;
 }

@@ -25,7 +25,7 @@ public:
     std::int32_t id;
   };
   token_trie() = default;
-  explicit token_trie(std::vector<entry> entries);
+  explicit token_trie(std::vector<entry> entries); // by id
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()) - 1; }
   unsigned char byte(std::uint32_t node) const { return nodes_[node].byte; }

@@ -25,6 +25,7 @@ struct score {
   }
 };
 
+// In open mode by `expect`; in strict mode valid texts by their verdict there, if they have one.
 score score_file(const std::string& file, bool strict) {
   std::ifstream in(file);
   BOOST_REQUIRE_MESSAGE(in, file << " cannot be read");
@@ -46,8 +47,7 @@ score score_file(const std::string& file, bool strict) {
         const auto verdict = c.find("strict");
         if (verdict == c.end() || verdict->is_null())
           continue; // not decided
-        if (*verdict == "reject")
-          expect = "reject";
+        expect = *verdict;
       }
       const bool accepted = schema.accepts(text);
       unsound |= accepted && expect == "reject";
@@ -120,7 +120,11 @@ BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
     BOOST_TEST_MESSAGE((strict ? "suite, strict: " : "suite, open: ") << s.text());
     BOOST_TEST(s.rows == 109);
     BOOST_TEST(s.unsound == 0);
-    BOOST_TEST(s.over_strict.empty());
+    // Valid in strict mode, but 1.0 for a 1 and 0.0 for a 0 of an enum: numbers have the spelling of the schema and the
+    // shortest one (structured_output.md 6.2). In open mode these texts are `stretch`.
+    BOOST_TEST(s.over_strict == (strict ? std::vector<std::string>{"suite2020-12/enum/17", "suite2020-12/enum/29"}
+                                        : std::vector<std::string>{}),
+               boost::test_tools::per_element());
     BOOST_TEST(s.refused.size() == 3);
     for (const std::string& r : s.refused)
       BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos ||
@@ -141,10 +145,11 @@ BOOST_AUTO_TEST_CASE(schemas_of_a_folder) {
     for (const std::string& r : s.refused)
       BOOST_TEST_MESSAGE("  refused " << r);
     BOOST_TEST(s.unsound == 0);
-    // What structured_output.md decides otherwise than the verdicts: in the first one a text whose members are not in
-    // the order of their declaration (6.4), in the second a $ref whose sibling counts in draft 7 too (6.1).
+    // What structured_output.md decides otherwise than the verdicts: in the first and the third one texts whose members
+    // are not in the order of their declaration (6.4), in the second a $ref whose sibling counts in draft 7 too (6.1).
     for (const std::string& id : s.over_strict)
-      BOOST_TEST((!strict && (id == "Github_hard---o81160" || id == "Github_hard---o38538")), "over-strict: " << id);
+      BOOST_TEST((strict ? id == "Github_easy---o54575" : id == "Github_hard---o81160" || id == "Github_hard---o38538"),
+                 "over-strict: " << id);
     BOOST_TEST(static_cast<double>(s.passed) >= 0.92 * static_cast<double>(s.rows));
   }
 }
@@ -177,8 +182,6 @@ BOOST_AUTO_TEST_CASE(probes_of_other_engines) {
                       {R"({"a":1})", R"({"a":1,"z":2})"}) == "FT");
   BOOST_TEST(verdicts(R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}]})",
                       {"[]", "[1]", "[\"a\"]", "[1,\"a\",null]"}) == "TTFT");
-  BOOST_TEST(verdicts(R"({"type":"array","items":[{"type":"integer"}],"additionalItems":{"type":"string"}})",
-                      {R"([1,"x"])", "[1,2]", "[1]"}) == "TFT");
   BOOST_TEST(verdicts(R"({"type":"object","patternProperties":{"^x":{"type":"integer"}}})",
                       {R"({"y":1})", R"({"y":"s","x1":2})", R"({"x1":"s"})"}) == "TTF");
   BOOST_TEST(verdicts(R"({"type":"array","contains":{"type":"integer"},"items":{"type":["integer","string"]}})",
@@ -190,22 +193,42 @@ BOOST_AUTO_TEST_CASE(probes_of_other_engines) {
 }
 
 BOOST_AUTO_TEST_CASE(defects_reported_for_other_engines) {
-  BOOST_TEST(
-      verdicts(
-          R"({"type":"object","properties":{"k":{"type":"string","pattern":"^[a-z]+$","maxLength":3}},"required":["k"]})",
-          {R"({"k":"abc"})", R"({"k":"abcd"})"}) == "TF");
-  BOOST_TEST(
-      verdicts(R"({"$defs":{"B":{"type":"object","properties":{"x":{"type":"integer","minimum":10}},"required":["x"]}},
-                          "allOf":[{"$ref":"#/$defs/B"},{"type":"object","properties":{"y":{"type":"string"}},"required":["y"]}]})",
-               {R"({"x":3})", R"({"x":12,"y":"q"})", R"({"x":3,"y":"q"})"}, {}) == "FTF");
-  BOOST_TEST(refusal(R"({"$defs":{"C":{"enum":["a","b"]}},"type":"object","properties":{"c":{"$ref":"/$defs/C"}}})") ==
-             "so_unsupported: #/properties/c/$ref: the reference \"/$defs/C\" cannot be resolved: no schema in this "
-             "text has that address, and nothing is fetched; copy it to $defs and refer to #/$defs/NAME");
+  // SO-1: a length beside a pattern was forgotten.
+  const std::string short_word =
+      R"({"type":"object","properties":{"k":{"type":"string","pattern":"^[a-z]+$","maxLength":3}},"required":["k"]})";
+  BOOST_TEST(verdicts(short_word, {R"({"k":"abc"})", R"({"k":"abcd"})"}) == "TF");
+  const auto behind_three = next_texts(compile_for_real(short_word), R"({"k":"abc)");
+  BOOST_TEST(behind_three.size() >= 2u); // `"` and `"}`
+  for (const std::string& text : behind_three)
+    BOOST_REQUIRE_MESSAGE(text[0] == '"', "the fourth letter can be in " << text);
+  // SO-3: allOf of two branches allowed any JSON.
+  const std::string both =
+      R"({"$defs":{"B":{"type":"object","properties":{"x":{"type":"integer","minimum":10}},"required":["x"]}},
+          "allOf":[{"$ref":"#/$defs/B"},{"type":"object","properties":{"y":{"type":"string"}},"required":["y"]}]})";
+  for (const json_schema_options& options : {open_mode, strict_mode, json_schema_options{}})
+    BOOST_TEST(verdicts(both, {R"({"x":3})", R"({"x":12,"y":"q"})", R"({"x":3,"y":"q"})", R"({"x":12})", "5"},
+                        options) == "FTFFF");
+  // SO-5: additionalItems was not read.
+  for (const json_schema_options& options : {open_mode, strict_mode, json_schema_options{}})
+    BOOST_TEST(verdicts(R"({"type":"array","items":[{"type":"integer"}],"additionalItems":{"type":"string"}})",
+                        {R"([1,"x"])", "[1,2]", "[1]", R"(["x"])"}, options) == "TFTF");
+  // SO-7: a reference to elsewhere allowed any JSON.
+  const auto refusal_of_reference = [](const std::string& to) {
+    return refusal(R"({"$defs":{"C":{"enum":["a","b"]}},"type":"object","properties":{"c":{"$ref":")" + to +
+                   R"("}},"required":["c"]})");
+  };
+  for (const std::string to : {"/$defs/C", "https://a.b/c.json", "c.json#/$defs/C"})
+    BOOST_TEST(refusal_of_reference(to) ==
+               "so_unsupported: #/properties/c/$ref: the reference \"" + to +
+                   "\" cannot be resolved: no schema in this text has that address, and nothing is fetched; copy it to "
+                   "$defs and refer to #/$defs/NAME");
+  BOOST_TEST(refusal_of_reference("#C") ==
+             "so_unsupported: #/properties/c/$ref: the reference \"#C\" cannot be resolved: no $anchor has that name");
   BOOST_TEST(verdicts(R"({"$defs":{"C":{"$anchor":"c","enum":["a","b"]}},"properties":{"c":{"$ref":"#c"}}})",
                       {R"({"c":"a"})", R"({"c":7})"}) == "TF");
 }
 
-// vllm-project/vllm issue 54003: compiling took longer than any deadline from depth 14 on.
+// SO-9, vllm-project/vllm issue 54003: compiling took longer than any deadline from depth 14 on.
 BOOST_AUTO_TEST_CASE(nested_alternatives_are_compiled_or_refused_at_once) {
   const auto nested = [](int depth) {
     std::string s = R"({"type":"integer"})";
@@ -224,8 +247,8 @@ BOOST_AUTO_TEST_CASE(nested_alternatives_are_compiled_or_refused_at_once) {
                                          "fewer anyOf, oneOf and not");
 }
 
-// guidance-ai/llguidance issue 266: the key of an optional member that comes behind a later one was closed by a wrong
-// character.
+// SO-15, guidance-ai/llguidance issue 266: the key of an optional member that comes behind a later one was closed by a
+// wrong character.
 BOOST_AUTO_TEST_CASE(a_key_out_of_order_follows_the_policy) {
   const std::string schema = R"({"type":"object","properties":{"forecast":{"type":"string"},
                                  "temperature":{"type":"number"}},"required":["temperature"]})";

@@ -1,5 +1,6 @@
 // Masks of loops and of what lies around them, over the whole real vocabulary.
 #include "runtime/grammar/constraint.hpp"
+#include "runtime/grammar/loop_table.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include <boost/test/unit_test.hpp>
 
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(counted_classes_close_to_their_bounds) {
 
 // Keys that differ from given ones, and strings with a pattern: automata whose usual state is a loop.
 BOOST_AUTO_TEST_CASE(excluded_keys) {
-  const std::vector<std::u32string> keys{U"name", U"names", U"\u00e9t\u00e9"};
+  const std::vector<std::u32string> keys{U"name", U"names", U"\u00e9t\u00e9", U"\u4f60\u597d", U"\U0001f600"};
   const auto others = char_dfa::words(keys).complement();
   const auto grammar = built([&](grammar_builder& b) {
     return b.sequence({b.literal("{"), b.json_string(others), b.literal(":1}")});
@@ -70,9 +71,29 @@ BOOST_AUTO_TEST_CASE(excluded_keys) {
   check_along(grammar, "{\"nam\":1}");
   check_along(grammar, "{\"na\\u006d\":1}");
   check_along(grammar, "{\"\xC3\xA9ty\":1}");
+  check_along(grammar, "{\"\xE4\xBD\xA0\":1}");
+  check_along(grammar, "{\"\xF0\x9F\x98\x80\xF0\x9F\x98\x80\":1}");
   BOOST_TEST(!matches(grammar, "{\"name\":1}"));
   BOOST_TEST(!matches(grammar, "{\"na\\u006De\":1}"));
   BOOST_TEST(!matches(grammar, "{\"\\u00E9t\xC3\xA9\":1}"));
+  BOOST_TEST(!matches(grammar, "{\"\xF0\x9F\x98\x80\":1}"));
+}
+
+// A loop over all characters but a common one: what tens of thousands of tokens read behind it is looked up token by
+// token, with a count too.
+BOOST_AUTO_TEST_CASE(loops_that_many_tokens_leave) {
+  for (const auto& [min, max] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{{0, unbounded}, {3, 5}}) {
+    const auto grammar = built([&](grammar_builder& b) {
+      const char_set others = char_set({{'e', 'e'}}).complement();
+      return b.sequence({b.repeat(b.chars(others), min, max), b.literal("e"),
+                         b.repeat(b.chars(char_set({{'a', 'z'}})), 0, unbounded)});
+    });
+    BOOST_REQUIRE(!grammar->network().round_dfas.empty());
+    check_along(grammar, "w\xC3\xA9ntern");
+    const auto table = real_vocabulary()->known_table(grammar->network().round_dfas[0]);
+    BOOST_REQUIRE(table);
+    BOOST_TEST(table->late().size() > 20'000u);
+  }
 }
 
 // A pattern that counts words, met with a length: states that only long texts tell apart share masks, which callers and
