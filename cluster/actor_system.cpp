@@ -33,7 +33,9 @@ void prepare_process() {
 #endif
 }
 
-void add_engine_messages(caf::actor_system_config& cfg) { add_messages<caf::id_block::troupe>(cfg); }
+void add_engine_messages(caf::actor_system_config& cfg) {
+  add_messages<caf::id_block::troupe>(cfg);
+}
 
 void prepare_local(caf::actor_system_config& cfg, std::size_t threads) {
   add_engine_messages(cfg);
