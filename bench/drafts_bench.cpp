@@ -13,11 +13,11 @@ constexpr int most_streams = 64;
 
 } // namespace
 
-std::vector<generation_request> trained_questions(int count) {
+std::vector<generation_request> trained_questions(int count, int first) {
   constexpr std::array words{"lighthouse", "river",  "harbour", "engine", "turtle", "mirror", "letter", "winter",
                              "garden",     "copper", "market",  "violin", "window", "island", "anchor", "basket"};
   std::vector<generation_request> out;
-  for (int i = 0; i < count; ++i) {
+  for (int i = first; i < first + count; ++i) {
     const std::string word = words[static_cast<std::size_t>(i) % words.size()];
     std::string question;
     switch ((i + i / 16) % 4) {
@@ -44,13 +44,13 @@ std::vector<generation_request> trained_questions(int count) {
 namespace {
 
 // Output tokens per second of wall time, prompts included: they are short.
-double speed(LLM& engine, int streams, int tokens) {
+double speed(LLM& engine, int streams, int tokens, int first_question = 0) {
   sampling_params params;
   params.temperature = 0;
   params.max_tokens = tokens;
   params.ignore_eos = true;
   params.logprobs = false;
-  const auto requests = trained_questions(streams);
+  const auto requests = trained_questions(streams, first_question);
   const stopwatch watch;
   std::int64_t emitted = 0;
   for (const generation_result& r : engine.generate(requests, params)) {
@@ -94,50 +94,88 @@ std::array<double, 3> quartiles(std::vector<double> v) {
   return {v[v.size() / 4], v[v.size() / 2], v[v.size() * 3 / 4]};
 }
 
+// Speed of one contestant over that of another in the same round.
+std::vector<double> ratios(const contestant& a, const contestant& b) {
+  std::vector<double> out;
+  for (std::size_t round = 0; round < a.speeds.size(); ++round)
+    out.push_back(a.speeds[round] / b.speeds[round]);
+  return out;
+}
+
+// Fills `speeds`. Some turns do not count: caches are cold, and the adaptive engine, which is one for all loads as in
+// service, has to learn the load. more(seconds of a round): whether there is time for another one.
+template <class F> void run_rounds(std::vector<contestant>& all, int streams, int tokens, int most, const F& more) {
+  constexpr int least = 3;
+  for (contestant& c : all) {
+    c.speeds.clear();
+    for (int turn = &c == &all.back() ? 4 : 1; turn > 0; --turn)
+      speed(*c.engine, streams, tokens, (most + turn) * streams);
+  }
+  double seconds = 0;
+  for (int round = 0; round < most && (round < least || more(seconds)); ++round) {
+    const stopwatch watch;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      contestant& c = all[(i + static_cast<std::size_t>(round)) % all.size()];
+      c.speeds.push_back(speed(*c.engine, streams, tokens, (round + 1) * streams));
+    }
+    seconds = watch.seconds();
+  }
+}
+
+json line_of(const bench_settings& settings, int streams, const std::string& what) {
+  json line{{"bench", "drafts"},
+            {"case", "streams " + std::to_string(streams) + ", " + what},
+            {"device", settings.engine.device},
+            {"threads", threads_of(settings.engine)}};
+  line.update(machine_facts());
+  if (settings.smoke)
+    line["smoke"] = true;
+  line["streams"] = streams;
+  return line;
+}
+
+void emit(const bench_settings& settings, const contestant& adaptive, const contestant& c, int streams, int tokens) {
+  json line = line_of(settings, streams, c.name);
+  const auto to_this = ratios(adaptive, c);
+  line.update({{"drafts", c.name},
+               {"tok_per_s", median(c.speeds)},
+               {"tok_per_s_quartiles", quartiles(c.speeds)},
+               {"by_confidence_to_this", median(to_this)},
+               {"by_confidence_to_this_quartiles", quartiles(to_this)},
+               {"rounds", c.speeds.size()},
+               {"output_tokens", tokens}});
+  settings.emit(line);
+}
+
+void emit_comparison(const bench_settings& settings, const std::vector<contestant>& all, int streams) {
+  const contestant &none = all.front(), &adaptive = all.back();
+  const contestant& best = *std::max_element(
+      all.begin() + 1, all.end() - 1, [](const auto& a, const auto& b) { return median(a.speeds) < median(b.speeds); });
+  json line = line_of(settings, streams, "comparison");
+  line.update({{"by_confidence_to_none", median(ratios(adaptive, none))},
+               {"best_fixed", best.name},
+               {"by_confidence_to_best_fixed", median(ratios(adaptive, best))},
+               {"best_fixed_to_none", median(ratios(best, none))}});
+  settings.emit(line);
+}
+
 } // namespace
 
 void bench_drafts(const bench_settings& settings) {
   std::vector<contestant> all = contestants(settings.engine);
   const std::vector<int> streams = settings.smoke ? std::vector{2} : std::vector{1, 2, 4, 8, 16, 32, most_streams};
-  for (const int n : streams) {
-    // The adaptive engine has decided by its first run; it is one for all, as in service.
-    const int tokens = settings.smoke ? 8
-                       : n <= 2       ? 192
-                       : n <= 8       ? 96
-                                      : 48,
-              rounds = settings.smoke ? 1
-                       : n <= 8       ? 13
-                                      : 9;
-    for (contestant& c : all) {
-      c.speeds.clear();
-      speed(*c.engine, n, std::min(tokens, 32));
-    }
-    for (int round = 0; round < rounds; ++round)
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        contestant& c = all[(i + static_cast<std::size_t>(round)) % all.size()];
-        c.speeds.push_back(speed(*c.engine, n, tokens));
-      }
-    for (const contestant& c : all) {
-      std::vector<double> ratios;
-      for (std::size_t round = 0; round < c.speeds.size(); ++round)
-        ratios.push_back(all.back().speeds[round] / c.speeds[round]);
-      json line{{"bench", "drafts"},
-                {"case", "streams " + std::to_string(n) + ", " + c.name},
-                {"device", settings.engine.device},
-                {"threads", threads_of(settings.engine)}};
-      line.update(machine_facts());
-      if (settings.smoke)
-        line["smoke"] = true;
-      line.update({{"streams", n},
-                   {"drafts", c.name},
-                   {"tok_per_s", median(c.speeds)},
-                   {"tok_per_s_quartiles", quartiles(c.speeds)},
-                   {"by_confidence_to_this", median(ratios)},
-                   {"by_confidence_to_this_quartiles", quartiles(ratios)},
-                   {"rounds", rounds},
-                   {"output_tokens", tokens}});
-      settings.emit(line);
-    }
+  const stopwatch watch;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const int n = streams[i], tokens = settings.smoke ? 8 : n <= 8 ? 96 : 48;
+    const double until = settings.seconds * static_cast<double>(i + 1) / static_cast<double>(streams.size());
+    run_rounds(all, n, tokens,
+               settings.smoke ? 1
+               : n <= 8       ? 25
+                              : 13,
+               [&](double round_seconds) { return settings.seconds <= 0 || watch.seconds() + round_seconds <= until; });
+    for (const contestant& c : all)
+      emit(settings, all.back(), c, n, tokens);
+    emit_comparison(settings, all, n);
   }
 }
 

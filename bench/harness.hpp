@@ -13,6 +13,7 @@ struct bench_settings {
   engine_options engine;
   bool smoke = false;                                      // sizes that end within seconds
   std::function<void(const nlohmann::ordered_json&)> emit; // takes one case
+  double seconds = 0;                                      // to measure for, about; 0 = as many rounds as are usual
 };
 
 // Processor, cores that this process may use, version; every case carries them.

@@ -72,6 +72,7 @@ int run_bench(const bench_options& options) {
     bench_settings settings;
     settings.engine = resolve_engine_options(options.engine, process_environment());
     settings.smoke = options.smoke;
+    settings.seconds = options.seconds;
     settings.emit = [&](const nlohmann::ordered_json& line) {
       for (line_writer* to : {&out, file ? &*file : nullptr})
         if (to != nullptr)

@@ -380,6 +380,11 @@ command_line parse_command_line(int argc, char** argv) {
   bench_verb->add_option("NAME", bench.name, "what to measure")->required();
   bench_verb->add_flag("--smoke", bench.smoke,
                        "small sizes and few repetitions: shows that it runs, says nothing about speed");
+  bench_verb
+      ->add_option("--seconds", bench.seconds,
+                   "drafts: measure for about so long (default: as many rounds as are usual)")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->type_name("N");
   bench_verb->add_option("--json", bench.json_file, "also write the lines to this file")->type_name("FILE");
   add_engine_options(*bench_verb, bench.engine);
 

@@ -70,6 +70,7 @@ struct bench_options {
   engine_flags engine;
   std::string name, json_file;
   bool smoke = false;
+  double seconds = 0;
 };
 
 // A cluster's configuration, with values from the command line over those of the file.

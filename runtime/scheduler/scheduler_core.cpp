@@ -451,6 +451,7 @@ void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
     const auto accepted = static_cast<std::int32_t>(r.tokens.size()) - 1;
     s.drafts_verified += verified;
     s.drafts_accepted += accepted;
+    planner_.observe(s.confidences.before(), verified, accepted);
     outcome_.verified.push_back(verified);
     outcome_.accepted.push_back(accepted);
     for (std::int32_t j = 0; j < verified; ++j)

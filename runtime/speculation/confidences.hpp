@@ -40,6 +40,8 @@ public:
   std::span<const float> for_budget() const { return in_flight() ? latest_.values() : before_.values(); }
   // Of round N-1 where they are known; otherwise the device corrects the split (split_drafts).
   std::span<const float> for_split() const { return latest_.values(); }
+  // Those that for_budget() gave for the step whose result is booked next.
+  std::span<const float> before() const { return before_.values(); }
   bool in_flight() const { return scheduled_ != processed_; }
   std::uint64_t scheduled() const { return scheduled_; }
   std::uint64_t processed() const { return processed_; }

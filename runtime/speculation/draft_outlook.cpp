@@ -25,10 +25,10 @@ void draft_outlook::add(std::span<const float> confidences) {
 }
 
 // As many blocks as sequences make a step; where there are more blocks, several steps are made of all of them.
-double draft_outlook::gain(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows,
-                           const step_cost& cost) {
+draft_outlook::prospect draft_outlook::expect(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows,
+                                              const step_cost& cost, const acceptance_forecast& forecast) {
   if (!cost.known())
-    return std::numeric_limits<double>::infinity();
+    return {.gain = std::numeric_limits<double>::infinity()};
   cost.times(sequences, kv_tokens, times_);
   const std::int32_t count = std::min(kept_, std::clamp(sequences, fewest, most)),
                      steps = std::max(1, count / std::max(sequences, 1));
@@ -41,6 +41,7 @@ double draft_outlook::gain(std::int32_t sequences, std::int64_t kv_tokens, std::
     for (std::int32_t i = 0; i < sequences; ++i, back = (back + 1) % static_cast<std::uint64_t>(count)) {
       const auto at = static_cast<std::ptrdiff_t>((newest - back) % most) * nextn_;
       survivals_.insert(survivals_.end(), blocks_.begin() + at, blocks_.begin() + at + nextn_);
+      forecast.correct(std::span(survivals_).last(static_cast<std::size_t>(nextn_)), true);
     }
     sort_descending(survivals_, scratch_);
     const row_budget b =
@@ -48,7 +49,7 @@ double draft_outlook::gain(std::int32_t sequences, std::int64_t kv_tokens, std::
     sum.expected += b.expected;
     sum.ms += b.ms;
   }
-  return against_plain(sum, sequences, cost);
+  return {against_plain(sum, sequences, cost), sum.ms / steps};
 }
 
 double draft_outlook::highest_gain(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows,
@@ -63,7 +64,7 @@ double draft_outlook::highest_gain(std::int32_t sequences, std::int64_t kv_token
 
 // A step that neither verifies nor drafts gives a token for each sequence.
 double draft_outlook::against_plain(const row_budget& with, std::int32_t sequences, const step_cost& cost) const {
-  const double plain_ms = budget_of(sequences, {}, times_).ms - cost.sampler_ms(sequences);
+  const double plain_ms = budget_of(sequences, {}, times_).ms - cost.drafting_ms(sequences);
   return static_cast<double>(with.expected) * plain_ms / (with.ms * sequences);
 }
 

@@ -1,6 +1,7 @@
 // Whether drafting pays (speculation.md §11: speculation must switch itself off), judged by what it would bring: the
 // confidences of the newest blocks stand for those to come, whatever the number of sequences is then.
 #pragma once
+#include "runtime/speculation/acceptance_forecast.hpp"
 #include "runtime/speculation/step_cost.hpp"
 #include <array>
 #include <cstdint>
@@ -19,14 +20,18 @@ public:
   void start_anew() { anew_ = true; }
   std::uint64_t blocks() const { return added_; } // that came
 
-  // Tokens per ms of steps that draft and verify what pays, as a multiple of those of steps that do neither; infinite
-  // while no times are known. Below 1 where drafting takes more time than it saves. sequences >= 1; `most_rows`: of a
-  // step.
-  double gain(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows, const step_cost& cost);
-  // The same if every draft were right.
+  // What steps bring that draft and verify what pays.
+  struct prospect {
+    double gain = 1; // tokens per ms, as a multiple of those of steps that do neither; infinite without times
+    double ms = 0;   // of one step
+  };
+  // With a gain below 1 drafting takes more time than it saves. sequences >= 1; `most_rows`: of a step.
+  prospect expect(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows, const step_cost& cost,
+                  const acceptance_forecast& forecast);
+  // The gain if every draft were right.
   double highest_gain(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows, const step_cost& cost);
 
-  static constexpr std::int32_t fewest = 32, most = 256; // blocks that count, if as many are there
+  static constexpr std::int32_t fewest = 128, most = 256; // blocks that count, if as many are there
   // Confidence of each draft before any block came: what trained drafters reach (speculation.md §10).
   static constexpr float at_first = .8f;
 

@@ -1,8 +1,10 @@
 // Whether the next steps draft. Where that does not pay it stops, and is tried again now and then, as often as costs a
-// small share of the time (speculation.md §11: speculation must switch itself off).
+// small share of the time (speculation.md §11: speculation must switch itself off). What pays saves up for tries too: a
+// text may be hard for a while only. And at first two come soon, for what was measured at the start may be wrong.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace troupe {
 
@@ -12,7 +14,7 @@ public:
     double gain = 1;     // of drafting, by what is known (draft_outlook)
     bool can_pay = true; // if every draft were right
     double plain_ms = 0; // of a step that does not draft
-    double try_ms = 0;   // that drafting adds to a step
+    double try_ms = 0;   // that a step which drafts in vain loses
     std::int32_t sequences = 1;
   };
 
@@ -22,28 +24,36 @@ public:
       --left_;
       return true;
     }
-    if (on_ ? p.gain >= 1 : p.gain >= back_on)
-      return on_ = true;
-    on_ = false;
-    saved_ms_ += try_share * p.plain_ms;
     const std::int32_t steps = (try_blocks + p.sequences - 1) / p.sequences;
+    if (p.gain >= least_gain()) {
+      waited_ = 0;
+      saved_ms_ = std::min(saved_ms_ + share_on * p.plain_ms, most_saved * steps * p.try_ms);
+      return on_ = true;
+    }
+    on_ = false;
+    if (std::exchange(first_, false))
+      saved_ms_ = first_tries * steps * p.try_ms;
+    saved_ms_ += try_share * p.plain_ms;
     if (++waited_ < least_pause || saved_ms_ < steps * p.try_ms || !p.can_pay)
       return false;
-    saved_ms_ = 0;
+    saved_ms_ = std::min(saved_ms_ - steps * p.try_ms, most_saved * steps * p.try_ms);
     waited_ = 0;
     left_ = steps - 1;
     tries_ = true;
     return true;
   }
   bool on() const { return on_; }
-  bool begins_try() const { return tries_; } // the last answer does
+  double least_gain() const { return on_ ? 1 : back_on; } // with which it is on
+  bool begins_try() const { return tries_; }              // the last answer does
 
-  static constexpr double back_on = 1.03;                         // gain: what lies between it and 1 changes nothing
+  static constexpr double back_on = 1.02;                         // gain: what lies between it and 1 changes nothing
   static constexpr double try_share = .005;                       // of the time, for tries
+  static constexpr double share_on = .02, most_saved = 4;         // while drafting pays; tries
+  static constexpr int first_tries = 2;                           // that need not be saved for
   static constexpr std::int32_t try_blocks = 8, least_pause = 64; // steps
 
 private:
-  bool on_ = true, tries_ = false;
+  bool on_ = true, tries_ = false, first_ = true;
   std::int32_t left_ = 0, waited_ = 0;
   double saved_ms_ = 0;
 };

@@ -4,6 +4,7 @@
 #include "runtime/speculation/confidences.hpp"
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace troupe {
@@ -49,6 +50,21 @@ row_budget draft_planner::budget(std::uint64_t round, std::int32_t sequences, st
   return budget_of(sequences, survivals.first(drafts), times_);
 }
 
+// The first blocks tell little: as long as there are few, drafting is given more credit, as far as it can bring that
+// much.
+double draft_planner::hoped_gain(std::int32_t sequences, std::int64_t kv_tokens, double foretold) {
+  constexpr double credit = .5; // of one block
+  const double most = outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_);
+  return std::min(most, foretold * (1 + credit / std::sqrt(1 + static_cast<double>(outlook_.blocks()))));
+}
+
+// While all steps verify drafts, nobody sees what others take now. Where drafting gains little that decides.
+bool draft_planner::pauses_for_a_plain_step(std::int32_t sequences) const {
+  constexpr std::int32_t seldom = 64, first = 8; // plans
+  constexpr double clear = 1.5;
+  return cost_.known() && prospect_.gain < clear && since_plain_ >= (cost_.has_seen(sequences) ? seldom : first);
+}
+
 // What drafting would bring is worked out anew when the number of sequences changes, and every few plans.
 bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens) {
   constexpr std::int32_t look_every = 4, look_anyway = 64;
@@ -56,23 +72,32 @@ bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_token
   if (prospect_.sequences != sequences || looked_at_ == ~std::uint64_t{0} || since_look_ >= look_anyway ||
       (looked_at_ != outlook_.blocks() && since_look_ >= look_every)) {
     prospect_.sequences = sequences;
-    prospect_.gain = outlook_.gain(sequences, kv_tokens, settings_.most_rows, cost_);
+    const draft_outlook::prospect p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
+    prospect_.gain = hoped_gain(sequences, kv_tokens, p.gain);
     prospect_.can_pay =
         outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_) >= draft_switch::back_on;
-    prospect_.try_ms = cost_.sampler_ms(sequences);
-    prospect_.plain_ms = times_.empty() ? 0 : budget_of(sequences, {}, times_).ms - prospect_.try_ms;
+    const double drafting_ms = cost_.drafting_ms(sequences);
+    prospect_.plain_ms = times_.empty() ? 0 : budget_of(sequences, {}, times_).ms - drafting_ms;
+    // What is foretold may be too good.
+    prospect_.try_ms = times_.empty() ? 0 : std::max(p.ms * (1 - p.gain), drafting_ms / 4);
     looked_at_ = outlook_.blocks();
     since_look_ = 0;
   }
   const bool draft = switch_.next(prospect_);
   if (switch_.begins_try())
     outlook_.start_anew();
-  return draft;
+  if (!draft || !switch_.on() || !pauses_for_a_plain_step(sequences))
+    return draft;
+  since_plain_ = 0;
+  return false;
 }
 
 bool draft_planner::drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens) {
-  return settings_.nextn > 0 &&
-         (!settings_.varlen || outlook_.gain(std::max(sequences, 1), kv_tokens, settings_.most_rows, cost_) >= 1);
+  if (settings_.nextn == 0 || !settings_.varlen)
+    return settings_.nextn > 0;
+  sequences = std::max(sequences, 1);
+  const auto p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
+  return hoped_gain(sequences, kv_tokens, p.gain) >= switch_.least_gain();
 }
 
 std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,
@@ -87,6 +112,7 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
     if (!c.for_budget.empty()) // each block comes by once
       outlook_.add(c.for_budget);
     put_survivals(c.for_budget, n, std::span(row).first(static_cast<std::size_t>(settings_.nextn)));
+    forecast_.correct(std::span(row).first(static_cast<std::size_t>(n)), !c.for_budget.empty());
     budget_survivals_.insert(budget_survivals_.end(), row.begin(), row.begin() + n);
   }
   sort_descending(budget_survivals_, scratch_);
@@ -96,7 +122,10 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
   const row_budget chosen = budget(round, sequences, fitting);
   out.expected_tokens = chosen.expected;
   out.expected_ms = chosen.ms;
+  since_plain_ = chosen.rows == sequences ? 0 : since_plain_ + 1;
   out.draft = go_on_drafting(sequences, kv_tokens);
+  if (!out.draft && out.expected_ms > 0)
+    out.expected_ms -= cost_.drafting_ms(sequences);
   return chosen.rows - sequences;
 }
 

@@ -3,6 +3,7 @@
 // An engine owns one planner. Before each decode step: plan(); after it: observe(). The verifier's advice, where an
 // engine has one, replaces the engine's own choice of the number of rows (advise()).
 #pragma once
+#include "runtime/speculation/acceptance_forecast.hpp"
 #include "runtime/speculation/budget.hpp"
 #include "runtime/speculation/draft_outlook.hpp"
 #include "runtime/speculation/draft_switch.hpp"
@@ -53,7 +54,7 @@ struct planner_settings {
 class draft_planner {
 public:
   explicit draft_planner(const planner_settings& settings, step_cost cost = {})
-      : settings_(settings), cost_(std::move(cost)), outlook_(settings.nextn) {}
+      : settings_(settings), cost_(std::move(cost)), forecast_(settings.nextn), outlook_(settings.nextn) {}
 
   // `out` is overwritten, its memory reused.
   void plan(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
@@ -61,26 +62,34 @@ public:
   bool drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens);
   void advise(const draft_advice& a) { advice_ = a; }
   void observe(const step_observation& o) { cost_.observe(o); }
+  // What became of the drafts of one sequence; `before` as in acceptance_forecast.
+  void observe(std::span<const float> before, std::int32_t verified, std::int32_t accepted) {
+    forecast_.observe(before, verified, accepted);
+  }
 
   const step_cost& cost() const { return cost_; }
   const planner_settings& settings() const { return settings_; }
-  // Of the candidates of the last plan, descending: what the verifier wants to know (spec_load). Round N-2.
+  // Of the candidates of the last plan, descending, as far as they are to be believed: what the verifier wants to know
+  // (spec_load). Round N-2.
   std::span<const float> survivals() const { return budget_survivals_; }
 
 private:
   std::int64_t most_drafts_of(std::span<const draft_candidate> candidates) const;
   std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
   row_budget budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const;
+  double hoped_gain(std::int32_t sequences, std::int64_t kv_tokens, double foretold);
+  bool pauses_for_a_plain_step(std::int32_t sequences) const;
   bool go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens);
 
   planner_settings settings_;
   step_cost cost_;
   draft_advice advice_;
+  acceptance_forecast forecast_;
   draft_outlook outlook_;
   draft_switch switch_;
-  draft_switch::prospect prospect_;             // as of the last look
-  std::uint64_t looked_at_ = ~std::uint64_t{0}; // blocks at that time; at first: never
-  std::int32_t since_look_ = 0;                 // plans
+  draft_switch::prospect prospect_;               // as of the last look
+  std::uint64_t looked_at_ = ~std::uint64_t{0};   // blocks at that time; at first: never
+  std::int32_t since_look_ = 0, since_plain_ = 0; // plans, the latter since one without drafts
   std::vector<float> budget_survivals_, split_survivals_, scratch_;
   std::vector<timed_size> times_;
 };

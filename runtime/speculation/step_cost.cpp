@@ -76,13 +76,37 @@ void step_cost::learn_curve(const step_observation& o) {
   first_times_.clear();
 }
 
-void step_cost::learn_drafting(const step_observation& o) {
+void step_cost::learn_drafting(const step_observation& o, double pace) {
   if (!o.drafted)
     return;
-  drafting_.try_emplace(o.sequences, sampler_window).first->second.add(o.sampler_ms);
-  all_drafting_.add(o.sampler_ms);
-  if (const double start = at_start_.ms(o.sequences); start > 0)
-    to_start_.add(o.sampler_ms / start);
+  drafting_.add(o.sequences, o.sampler_ms, at_start_);
+  even_drafting_.add(o.sequences, o.sampler_ms / pace, at_start_);
+}
+
+void step_cost::drafting_samples::add(std::int32_t sequences, double ms, const drafting_time& start) {
+  of.try_emplace(sequences, window).first->second.add(ms);
+  all.add(ms);
+  if (const double at_start = start.ms(sequences); at_start > 0)
+    to_start.add(ms / at_start);
+}
+
+double step_cost::drafting_samples::ms(std::int32_t sequences, const drafting_time& start) const {
+  const auto own = of.find(sequences);
+  if (own != of.end() && own->second.size() >= least_sampler)
+    return own->second.median();
+  if (const double at_start = start.ms(sequences); at_start > 0)
+    return to_start.size() >= least_sampler ? at_start * to_start.median() : at_start;
+  return all.size() >= least_sampler ? all.median() : 0;
+}
+
+// A step of a size whose time is known shows the present pace, and every step, at that pace, its size's time. Returns
+// the step's own pace: its draft round ran at the same time.
+double step_cost::learn_shape(size_samples& s, double curve_ms, double ms) {
+  double own = pace();
+  if (s.shape.size() >= least_samples)
+    pace_.add(own = ms / (curve_ms * s.shape.median()));
+  s.shape.add(ms / (curve_ms * pace()));
+  return own;
 }
 
 // Context grows slowly and steps differ in time by chance: a step is compared with one of its size whose context is
@@ -103,13 +127,12 @@ void step_cost::observe(const step_observation& o) {
       o.rows < 1)
     return;
   if (!sizes_to_learn_.empty()) {
-    learn_drafting(o);
+    learn_drafting(o, 1);
     return learn_curve(o);
   }
   const auto at = std::ranges::lower_bound(curve_, o.rows, {}, &timed_size::rows);
   if (at == curve_.end())
     return;
-  learn_drafting(o);
 
   const auto index = static_cast<std::uint32_t>(at - curve_.begin());
   size_samples& s = sizes_[index];
@@ -119,7 +142,10 @@ void step_cost::observe(const step_observation& o) {
     sizes_[std::exchange(recent_[place], index)].residual.drop_oldest();
   else
     recent_.push_back(index);
-  s.residual.add((o.forward_ms - at->ms - kv_ms_ * static_cast<double>(o.kv_tokens)) / at->rows);
+  const double ms = o.forward_ms - kv_ms_ * static_cast<double>(o.kv_tokens);
+  const double own_pace = learn_shape(s, at->ms, ms);
+  learn_drafting(o, own_pace > 0 ? own_pace : pace());
+  s.residual.add((ms - at->ms) / at->rows);
   slope_ = std::max(0.0, median_of_medians(&size_samples::residual));
 }
 
@@ -132,26 +158,22 @@ double step_cost::median_of_medians(running_median size_samples::*which) const {
   return running_median::median_of_sorted(medians);
 }
 
-double step_cost::sampler_ms(std::int32_t sequences) const {
-  const auto own = drafting_.find(sequences);
-  if (own != drafting_.end() && own->second.size() >= least_sampler)
-    return own->second.median();
-  if (const double start = at_start_.ms(sequences); start > 0)
-    return to_start_.size() >= least_sampler ? start * to_start_.median() : start;
-  return all_drafting_.size() >= least_sampler ? all_drafting_.median() : 0;
+bool step_cost::has_seen(std::int32_t rows) const {
+  const auto at = std::ranges::lower_bound(curve_, rows, {}, &timed_size::rows);
+  return at != curve_.end() && sizes_[static_cast<std::size_t>(at - curve_.begin())].shape.size() >= least_samples;
 }
 
 // Between two sizes with enough steps their factors to the curve change evenly with the rows, outside they stay.
 void step_cost::times(std::int32_t sequences, std::int64_t kv_tokens, std::vector<timed_size>& out) const {
-  const double fixed = kv_ms_ * static_cast<double>(kv_tokens) + sampler_ms(sequences);
+  const double fixed = kv_ms_ * static_cast<double>(kv_tokens) + drafting_ms(sequences), now = pace();
   const auto factor = [&](std::size_t i) {
-    return std::max(.5, 1 + sizes_[i].residual.median() * curve_[i].rows / curve_[i].ms); // a step takes time
+    return std::max(.5, now * sizes_[i].shape.median()); // a step takes time
   };
   out.clear();
   std::size_t done = 0;
   double last = 0; // factor of the last size with enough steps; 0 = none yet
   for (std::size_t i = 0; i < curve_.size(); ++i) {
-    if (sizes_[i].residual.size() < least_samples)
+    if (sizes_[i].shape.size() < least_samples)
       continue;
     const double own = factor(i);
     for (const std::size_t first = done; done <= i; ++done) {
@@ -163,7 +185,7 @@ void step_cost::times(std::int32_t sequences, std::int64_t kv_tokens, std::vecto
     last = own;
   }
   for (; done < curve_.size(); ++done)
-    out.push_back({curve_[done].rows, curve_[done].ms * (last > 0 ? last : 1) + fixed});
+    out.push_back({curve_[done].rows, curve_[done].ms * (last > 0 ? last : now) + fixed});
 }
 
 } // namespace troupe

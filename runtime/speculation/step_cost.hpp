@@ -26,9 +26,11 @@ struct drafting_time {
   double ms(std::int32_t sequences) const { return sequences > 0 ? first + further * (sequences - 1) : 0; }
 };
 
-// Time of a step = curve[g] + slope[g] * g + ms_per_kv_token * kv_tokens, g = smallest size that holds it, and
-// sampler_ms if it ends with a draft round. slope[g]: the median of the steps of that size. Sizes of which too few ran
-// are as much slower or faster than the curve as those next to them.
+// Time of a step = pace * shape[g] * curve[g] + ms_per_kv_token * kv_tokens, g = smallest size that holds it, and
+// drafting_ms if it ends with a draft round. pace: how much slower the machine is at present, for all steps alike, so
+// that sizes and draft rounds that ran at different times can be compared. shape[g]: the median of the newest steps of
+// that size at an even pace. Sizes of which too few ran are as much slower or faster than the curve as those next to
+// them.
 class step_cost {
 public:
   step_cost() = default; // no curve: every draft is worth verifying
@@ -39,6 +41,7 @@ public:
   static step_cost untimed(std::vector<std::int32_t> sizes);
 
   bool known() const { return !curve_.empty(); }
+  bool has_seen(std::int32_t rows) const; // enough steps of that size ran for a time of its own
   // How many of so many drafts a step should verify so that steps of different sizes teach a curve that is not known.
   std::int64_t drafts_to_learn_from(std::int64_t most) const;
   // A step that is larger than the curve or whose times are no numbers teaches nothing.
@@ -53,33 +56,47 @@ public:
   double ms_per_kv_token() const { return kv_ms_; }
   // Of a draft round: median of the last ones of as many sequences. Where there are too few, what was measured at the
   // start, times the median of what the last ones took compared with it; or without a measurement their median.
-  double sampler_ms(std::int32_t sequences) const;
+  double sampler_ms(std::int32_t sequences) const { return drafting_.ms(sequences, at_start_); }
+  // The same at the present pace.
+  double drafting_ms(std::int32_t sequences) const { return pace() * even_drafting_.ms(sequences, at_start_); }
+  // Median of the newest steps' times, as multiples of what their sizes take; 1 as long as there are too few.
+  double pace() const { return pace_.size() >= least_pace ? pace_.median() : 1; }
   std::uint64_t observations() const { return observed_; } // that counted
 
   static constexpr std::size_t window = 5000;      // newest steps that slope is made from
   static constexpr std::size_t least_samples = 10; // of one size before it counts
   static constexpr std::size_t sampler_window = 9, least_sampler = 5;
   static constexpr std::size_t kv_window = 64; // differences of one size
-  static constexpr int first_steps = 24;       // that an untimed engine's curve is made from
+  static constexpr std::size_t shape_window = 64, even_drafting_window = 31, pace_window = 15, least_pace = 5;
+  static constexpr int first_steps = 24; // that an untimed engine's curve is made from
 
 private:
   struct size_samples {
-    running_median residual{window}, kv{kv_window};
+    running_median residual{window}, kv{kv_window}, shape{shape_window};
     std::int64_t anchor_kv = -1; // of the step that later ones are compared with; -1 = none yet
     double anchor_ms = 0;
   };
+  struct drafting_samples {
+    explicit drafting_samples(std::size_t newest) : window(newest), all(newest), to_start(newest) {}
+    std::size_t window;
+    std::unordered_map<std::int32_t, running_median> of; // by sequences
+    running_median all, to_start;
+    void add(std::int32_t sequences, double ms, const drafting_time& start);
+    double ms(std::int32_t sequences, const drafting_time& start) const;
+  };
   void set_curve(std::vector<timed_size> curve);
   void learn_curve(const step_observation& o);
-  void learn_drafting(const step_observation& o);
+  void learn_drafting(const step_observation& o, double pace);
   void learn_context(size_samples& s, const step_observation& o);
+  double learn_shape(size_samples& s, double curve_ms, double ms);
   double median_of_medians(running_median size_samples::*which) const;
 
   std::vector<timed_size> curve_;
   std::vector<size_samples> sizes_;   // [curve]
   std::vector<std::uint32_t> recent_; // ring [window]: sizes of the newest steps
   drafting_time at_start_;
-  std::unordered_map<std::int32_t, running_median> drafting_; // by sequences
-  running_median all_drafting_{sampler_window}, to_start_{sampler_window};
+  drafting_samples drafting_{sampler_window}, even_drafting_{even_drafting_window}; // as they were; at an even pace
+  running_median pace_{pace_window};
   std::vector<std::int32_t> sizes_to_learn_;                // of an untimed engine, until its curve is there
   std::map<std::int32_t, std::vector<double>> first_times_; // by rows
   int first_seen_ = 0;

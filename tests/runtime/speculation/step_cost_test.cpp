@@ -154,6 +154,32 @@ BOOST_AUTO_TEST_CASE(sizes_that_ran_have_times_of_their_own) {
   BOOST_TEST(cost.sampler_ms(5) == 9.0);
 }
 
+// Large steps ran while the machine was quiet, small ones since it has been half as fast: both sizes and draft rounds
+// are compared at the present pace.
+BOOST_AUTO_TEST_CASE(what_ran_at_another_pace_is_known_at_the_present_one) {
+  step_cost cost(curve, {.first = 1});
+  const auto run = [&](std::int32_t rows, double pace, bool drafted) {
+    cost.observe({.rows = rows,
+                  .sequences = 1,
+                  .forward_ms = pace * (5 + .1 * rows),
+                  .sampler_ms = drafted ? pace * .5 : 0,
+                  .drafted = drafted});
+  };
+  for (int i = 0; i < 40; ++i)
+    for (const std::int32_t rows : {1, 8})
+      run(rows, 1, true);
+  BOOST_TEST(cost.pace() == 1, boost::test_tools::tolerance(1e-9));
+  for (int i = 0; i < 200; ++i)
+    run(1, 2, false);
+  std::vector<timed_size> times;
+  cost.times(1, 0, times);
+  const auto near = boost::test_tools::tolerance(1e-9);
+  BOOST_TEST(cost.drafting_ms(1) == 1, near);
+  BOOST_TEST(cost.sampler_ms(1) == .5, near); // as it was
+  BOOST_TEST(times[0].ms == 2 * 5.1 + 1, near);
+  BOOST_TEST(times[3].ms == 2 * 5.8 + 1, near);
+}
+
 BOOST_AUTO_TEST_CASE(steps_that_teach_nothing) {
   step_cost cost(curve), none;
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -1,0 +1,51 @@
+#include "runtime/speculation/acceptance_forecast.hpp"
+#include "runtime/base/draft_split.hpp"
+#include <algorithm>
+
+namespace troupe {
+
+void acceptance_forecast::observe(std::span<const float> before, std::int32_t verified, std::int32_t accepted) {
+  constexpr double keep = 1 - 1 / window;
+  const auto drafts = std::min(positions_.size(), static_cast<std::size_t>(std::max(verified, 0)));
+  double survival = 1;
+  for (std::size_t j = 0; j < drafts; ++j) {
+    position& p = positions_[j];
+    const double came = static_cast<std::int32_t>(j) < accepted ? 1 : 0;
+    p.all = keep * p.all + 1;
+    p.all_y = keep * p.all_y + came;
+    if (j >= before.size())
+      continue;
+    survival *= clamped_confidence(before[j]);
+    p.n = keep * p.n + 1;
+    p.x = keep * p.x + survival;
+    p.y = keep * p.y + came;
+    p.xx = keep * p.xx + survival * survival;
+    p.xy = keep * p.xy + survival * came;
+    fit(p);
+  }
+}
+
+// A line through the outcomes. The prior pulls it to y = x: as many outcomes as it stands for have the mean of the
+// others for their survivals, and the variance of survivals that are spread evenly.
+void acceptance_forecast::fit(position& p) {
+  const double believed = prior_beside(p.n), spread = believed / 12;
+  const double mean = p.x / p.n, variance = p.xx - p.x * mean, covariance = p.xy - p.y * mean;
+  const double slope = std::clamp((covariance + spread) / (variance + spread), 0.0, 1.0);
+  p.slope = static_cast<float>(slope);
+  p.offset = static_cast<float>(mean + (p.y - p.x) / (p.n + believed) - slope * mean);
+}
+
+void acceptance_forecast::correct(std::span<float> survivals, bool known) const {
+  float most = 1;
+  for (std::size_t j = 0; j < std::min(survivals.size(), positions_.size()); ++j) {
+    const position& p = positions_[j];
+    float s = survivals[j];
+    if (known)
+      s = p.offset + p.slope * s;
+    else if (const double believed = prior_beside(p.all); p.all > 0)
+      s = static_cast<float>((p.all_y + believed * s) / (p.all + believed));
+    survivals[j] = most = std::clamp(s, 0.0f, most);
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,132 @@
+// The planner against made-up machines and drafters: what it gains on steps without drafts and on fixed lengths.
+#include "runtime/speculation/confidences.hpp"
+#include "runtime/speculation/planner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <random>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::int32_t nextn = 5;
+constexpr std::array base{.65, .72, .76, .6, .8}; // chance of each draft to be right if those before it were
+
+struct machine {
+  double step, row, draft, draft_further; // ms
+  double forward(std::int32_t rows) const { return step + row * rows; }
+  double drafting(std::int32_t sequences) const { return draft + draft_further * (sequences - 1); }
+};
+
+// How sure the drafter is: of everything and at random, or rightly, of blocks that are easy or hard for a while.
+enum class drafter { too_sure, right };
+
+struct speeds {
+  double adaptive, none, best_fixed; // tokens per ms
+};
+
+// Every step is up to a quarter slower than the last one of its kind by chance, and all of them at times by up to a
+// factor. The curve that the planner starts with is wrong by up to 15 %.
+speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
+  struct sequence {
+    confidence_history history;
+    std::array<float, nextn> confidence{};
+    std::array<double, nextn> chance{};
+    bool drafted = false;
+    double ease = 0;
+  };
+  std::mt19937 random(7);
+  const auto uniform = [&](double low, double high) {
+    return low + (high - low) * (static_cast<double>(random()) * 0x1p-32);
+  };
+  std::vector<timed_size> curve;
+  for (std::int32_t rows = 1; rows <= (1 + nextn) * sequences; ++rows)
+    curve.push_back({rows, m.forward(rows) * (1 + .15 * std::sin(.05 * rows))});
+  draft_planner planner({.nextn = nextn}, step_cost(curve, {m.draft * 1.2, m.draft_further * .8}));
+  std::vector<sequence> all(static_cast<std::size_t>(sequences));
+  std::array<double, nextn + 1> survived{};
+  double pace = 1, tokens = 0, ms = 0;
+  draft_plan plan;
+  for (int n = 0; n < steps; ++n) {
+    if (uniform(0, 1) < .01)
+      pace = uniform(0, 1) < .5 ? 1 : uniform(1, 2.5);
+    std::vector<draft_candidate> candidates;
+    for (const sequence& s : all)
+      candidates.push_back({s.drafted ? nextn : 0, 100, s.history.for_budget(), s.history.for_split()});
+    planner.plan(static_cast<std::uint64_t>(n), candidates, plan);
+    std::int64_t emitted = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      sequence& s = all[i];
+      std::int32_t right = 0;
+      while (right < plan.lengths[i] && uniform(0, 1) < s.chance[static_cast<std::size_t>(right)])
+        ++right;
+      if (plan.lengths[i] > 0)
+        planner.observe(s.history.before(), plan.lengths[i], right);
+      emitted += 1 + right;
+      for (std::int32_t token = 0; token <= right; ++token)
+        s.ease = .9 * s.ease + uniform(-.75, .75);
+      double survival = survived[0] += 1;
+      survival = 1;
+      for (std::size_t j = 0; j < nextn; ++j) {
+        const double odds = base[j] / (1 - base[j]) * (who == drafter::right ? std::exp(1.5 * s.ease) : 1);
+        s.chance[j] = odds / (1 + odds);
+        s.confidence[j] = static_cast<float>(who == drafter::right ? s.chance[j] : uniform(.6, 1));
+        survived[j + 1] += survival *= s.chance[j];
+      }
+      s.history.schedule();
+      s.drafted = plan.draft;
+      s.history.process(plan.draft ? std::span<const float>(s.confidence) : std::span<const float>());
+    }
+    const auto rows = static_cast<std::int32_t>(plan.total_rows);
+    const double forward = m.forward(rows) * uniform(1, 1.25),
+                 drafting = plan.draft ? m.drafting(sequences) * uniform(1, 1.25) : 0;
+    planner.observe({rows, sequences, std::int64_t{100} * sequences, pace * forward, pace * drafting, plan.draft});
+    tokens += static_cast<double>(emitted);
+    ms += (forward + drafting) / 1.125;
+  }
+  speeds out{tokens / ms, sequences / m.forward(sequences), 0};
+  double expected = 1;
+  for (std::int32_t k = 1; k <= nextn; ++k) {
+    expected += survived[static_cast<std::size_t>(k)] / survived[0];
+    out.best_fixed =
+        std::max(out.best_fixed, sequences * expected / (m.forward(sequences * (1 + k)) + m.drafting(sequences)));
+  }
+  return out;
+}
+
+// A step costs most; each row costs something and drafting much, as on a CPU; each row costs as much as the first.
+constexpr machine wide{10, .1, 1, .2}, narrow{2.5, .5, 2, 1}, by_row{1, 1, 1, 1};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(speculation_closed_loop)
+
+// Fixed lengths pay: none of them is missed, though confidences say nothing, or much too much.
+BOOST_AUTO_TEST_CASE(what_pays_is_found) {
+  for (const drafter who : {drafter::too_sure, drafter::right}) {
+    for (const std::int32_t sequences : {1, 2, 4, 16}) {
+      const speeds s = run(wide, who, sequences, 1500);
+      BOOST_TEST(s.best_fixed > 1.15 * s.none);
+      BOOST_TEST(s.adaptive > .98 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+    }
+  }
+  const speeds s = run(narrow, drafter::too_sure, 1, 4000);
+  BOOST_TEST(s.best_fixed > 1.1 * s.none);
+  BOOST_TEST(s.adaptive > .98 * s.best_fixed, s.adaptive / s.best_fixed);
+}
+
+// No fixed length pays: first blocks and tries cost little.
+BOOST_AUTO_TEST_CASE(what_does_not_pay_is_left) {
+  for (const drafter who : {drafter::too_sure, drafter::right})
+    for (const machine& m : {narrow, by_row})
+      for (const std::int32_t sequences : {2, 4, 16, 64}) {
+        const speeds s = run(m, who, sequences, 1500);
+        BOOST_TEST(s.best_fixed < s.none);
+        BOOST_TEST(s.adaptive > .97 * s.none, sequences << " sequences: " << s.adaptive / s.none);
+      }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
