@@ -2,6 +2,7 @@
 #include "actors/context_follower.hpp"
 #include "actors/context_processes.hpp"
 #include "actors/context_sender.hpp"
+#include "cluster/meeting_board.hpp"
 #include <charconv>
 #include <utility>
 
@@ -43,12 +44,22 @@ config_error no_group(const context_place& p, const error& why) {
 
 } // namespace
 
+context_part::context_part(const context_place& place) : place_(place) {
+  if (place.on_several_nodes())
+    hosts_ = std::make_unique<context_hosts>(place);
+}
+
 context_part::~context_part() {
   stop();
 }
 
 void context_part::lead(const context_shape& shape) {
   shape_ = shape;
+  if (hosts_) {
+    hosts_->lead(text_of(shape));
+    carriers_ = hosts_->carriers();
+    return;
+  }
   const auto name = [&](std::string_view what) {
     const auto n = segment_name(segment_part(place_.cluster), segment_part(place_.node),
                                 group_of(place_) + std::to_string(place_.incarnation), what);
@@ -64,11 +75,20 @@ void context_part::lead(const context_shape& shape) {
       meeting_board::create(name(meeting_end), {static_cast<std::size_t>(place_.ranks), place_bytes, text_of(shape)});
   if (!place)
     throw no_group(place_, place.failure());
-  steps_.emplace(std::move(*board));
+  carriers_.push_back(std::make_shared<steps_by_board>(std::move(*board)));
   board_ = std::make_shared<meeting_board>(std::move(*place));
 }
 
-bool context_part::join() {
+bool context_part::join(const std::vector<member_entry>& known) {
+  if (hosts_) {
+    const auto text = hosts_->join(known);
+    const auto shape = text ? shape_of(*text) : std::nullopt;
+    if (!shape)
+      return false;
+    shape_ = *shape;
+    orders_ = hosts_->take_orders();
+    return true;
+  }
   const std::string prefix = segment_prefix(place_.cluster, place_.node) + group_of(place_);
   const auto rank = static_cast<std::size_t>(place_.rank);
   for (const std::string& name : list_segments(prefix)) {
@@ -91,14 +111,23 @@ bool context_part::join() {
 }
 
 std::unique_ptr<context_group> context_part::make_group() {
+  if (hosts_)
+    board_ = hosts_->open_meeting(bulk_);
   return std::make_unique<context_processes>(board_, place_.limit, [this](const std::string& why) { fail(why); });
 }
 
 std::shared_ptr<step_engine> context_part::make_sender(std::shared_ptr<step_engine> own) {
-  auto sender = std::make_shared<context_sender>(std::move(own), std::move(*steps_), place_.limit,
-                                                 [this](const std::string& why) { fail(why); });
-  steps_.reset();
-  return sender;
+  return std::make_shared<context_sender>(std::move(own), std::exchange(carriers_, {}), place_.limit,
+                                          [this](const std::string& why) { fail(why); });
+}
+
+context_entry context_part::entry() const {
+  return hosts_ ? hosts_->entry() : context_entry{};
+}
+
+void context_part::hear(const view& v) {
+  if (hosts_)
+    hosts_->hear(v);
 }
 
 void context_part::start(std::function<void(const std::string&)> on_lost, std::shared_ptr<step_engine> follower) {
@@ -114,7 +143,10 @@ void context_part::start(std::function<void(const std::string&)> on_lost, std::s
 }
 
 void context_part::be_ready() {
-  board_->be_ready();
+  if (hosts_)
+    hosts_->be_ready();
+  else
+    board_->be_ready();
 }
 
 bool context_part::able() const {
@@ -150,8 +182,9 @@ void context_part::watch() {
   std::unique_lock lock(guard_);
   while (!stopping_ && why_.empty()) {
     lock.unlock();
-    if (const auto ended = board_->failure())
-      fail(ended->message);
+    const auto ended = board_->failure(); // first: by then it may have been told why something is lost
+    if (const std::string why = ended ? ended->message : hosts_ ? hosts_->look() : ""; !why.empty())
+      fail(why);
     lock.lock();
     changed_.wait_for(lock, look_every, [&] { return stopping_; });
   }

@@ -1,13 +1,12 @@
 #include "actors/context_sender.hpp"
 #include "runtime/base/device_error.hpp"
-#include <algorithm>
+#include <utility>
 
 namespace troupe {
 
-context_sender::context_sender(std::shared_ptr<step_engine> own, step_board board, std::chrono::milliseconds limit,
-                               std::function<void(const std::string&)> on_lost)
-    : own_(std::move(own)), board_(std::move(board)), limit_(limit), on_lost_(std::move(on_lost)),
-      commands_(board_.executors()) {}
+context_sender::context_sender(std::shared_ptr<step_engine> own, std::vector<std::shared_ptr<step_carrier>> carriers,
+                               std::chrono::milliseconds limit, std::function<void(const std::string&)> on_lost)
+    : own_(std::move(own)), carriers_(std::move(carriers)), limit_(limit), on_lost_(std::move(on_lost)) {}
 
 void context_sender::give_up(const error& why) {
   const std::string text = "the steps of context-parallel ranks: " + why.message;
@@ -16,8 +15,9 @@ void context_sender::give_up(const error& why) {
 }
 
 void context_sender::wait_for_oldest() {
-  if (const auto all = board_.wait(numbers_[answered_ % steps_out_max], limit_); !all)
-    give_up(all.failure());
+  for (const auto& carrier : carriers_)
+    if (const auto all = carrier->wait(numbers_[answered_ % steps_out_max], limit_); !all)
+      give_up(all.failure());
   ++answered_;
 }
 
@@ -25,9 +25,9 @@ void context_sender::post(byte_span piece, bool last) {
   if (posted_ - answered_ == steps_out_max)
     wait_for_oldest();
   const std::uint64_t number = plan_piece_number(posted_, last);
-  std::ranges::fill(commands_, piece);
-  if (const auto sent = board_.post(number, commands_, limit_); !sent)
-    give_up(sent.failure());
+  for (const auto& carrier : carriers_)
+    if (const auto sent = carrier->post(number, piece, limit_); !sent)
+      give_up(sent.failure());
   numbers_[posted_++ % steps_out_max] = number;
 }
 

@@ -1,8 +1,9 @@
-// Rank 0 of an engine whose other ranks are processes: they get every step through a board in shared memory before it
-// is launched here. Only this rank's results count; the ranks meet inside a step (context_processes.hpp).
+// Rank 0 of an engine whose other ranks are processes: they get every step before it is launched here, those of its
+// host through a board in shared memory, those of another over a link to the board there. Only this rank's results
+// count; the ranks meet inside a step (context_processes.hpp).
 #pragma once
+#include "actors/step_carriers.hpp"
 #include "cluster/plan_bytes.hpp"
-#include "cluster/step_board.hpp"
 #include "runtime/scheduler/step_engine.hpp"
 #include <array>
 #include <chrono>
@@ -30,8 +31,8 @@ constexpr bool is_last_piece(std::uint64_t number) {
 class context_sender final : public step_engine {
 public:
   // on_lost: a follower does not take its steps any more; called before the launch that finds it out fails.
-  context_sender(std::shared_ptr<step_engine> own, step_board board, std::chrono::milliseconds limit,
-                 std::function<void(const std::string& why)> on_lost);
+  context_sender(std::shared_ptr<step_engine> own, std::vector<std::shared_ptr<step_carrier>> carriers,
+                 std::chrono::milliseconds limit, std::function<void(const std::string& why)> on_lost);
   void launch(const step_plan& plan) override;
   bool finished() override { return own_->finished(); }
   void collect(step_result& out) override { own_->collect(out); }
@@ -42,11 +43,10 @@ private:
   [[noreturn]] void give_up(const error& why);
 
   std::shared_ptr<step_engine> own_;
-  step_board board_;
+  std::vector<std::shared_ptr<step_carrier>> carriers_; // [hosts]
   std::chrono::milliseconds limit_;
   std::function<void(const std::string&)> on_lost_;
   plan_writer writer_;
-  std::vector<byte_span> commands_; // [followers], all the same
   std::array<std::uint64_t, steps_out_max> numbers_{};
   std::uint64_t posted_ = 0, answered_ = 0;
 };

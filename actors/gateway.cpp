@@ -430,7 +430,7 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
     st.next_sequence = setup.random_bits();
     st.next_handoff = setup.random_bits();
   }
-  st.recovered = recovered_branches(std::move(st.setup.recovered));
+  st.recovered = recovered_branches(std::move(st.setup.recovered), setup.serves_others);
   st.setup.recovered.clear();
   if (setup.serves_others && setup.ledger)
     tell_later(self, setup.forget_after, forget_recovered{});

@@ -12,6 +12,12 @@ using self_ptr = gateway_client_actor::stateful_pointer<gateway_client_state>;
 using state = gateway_client_state;
 
 constexpr auto look_every = 100ms;
+constexpr std::int64_t slowest_link = std::int64_t{1} << 20; // bytes a second
+
+// Of a request on its way, about: its lists are all that can be long.
+std::int64_t bytes_of(const request_record& r) {
+  return static_cast<std::int64_t>(sizeof(std::int32_t) * (r.prompt.size() + r.logit_rows.size()));
+}
 
 // A reader's exception must not end the client: the other requests go on.
 void tell_reader(const request_record& r, const generation_event& e) {
@@ -85,6 +91,7 @@ void lose_gateway(self_ptr self, const std::string& why) {
   st.entry = gateway_entry_actor();
   st.why = why;
   st.alone_since = self->clock().now();
+  st.unanswered_bytes = 0;
   spdlog::warn("event=gateway_lost gateway={} live={} durable={} why=\"{}\"", st.setup.gateway, st.live.size(),
                st.answer.durable, why);
   if (!st.answer.durable)
@@ -106,12 +113,18 @@ void ask_for(self_ptr self, std::uint64_t number, state::request& r) {
   auto& st = state_of(self);
   const request_record& q = *r.record;
   r.asked = true;
+  const std::int64_t bytes = bytes_of(q);
+  st.unanswered_bytes += bytes;
+  const auto limit = st.setup.control_limit + std::chrono::milliseconds(1000 * st.unanswered_bytes / slowest_link);
   gateway_request g{number, q.id, q.prompt, q.params, r.seed, q.logit_rows, q.priority, q.deadline_steps, q.cache_salt};
-  ask(self, st.entry, st.setup.control_limit, std::move(g))
+  ask(self, st.entry, limit, std::move(g))
       .then(
           [=, at = st.attachments](const ack& a) {
-            const auto& s = state_of(self);
-            if (a.code != ack_code::ok && is_attached(s, at) && s.live.contains(number))
+            auto& s = state_of(self);
+            if (!is_attached(s, at))
+              return;
+            s.unanswered_bytes -= bytes;
+            if (a.code != ack_code::ok && s.live.contains(number))
               end_request(self, number, finish_reason::error, error_of(a));
           },
           [=, at = st.attachments](const caf::error& e) {

@@ -25,7 +25,9 @@ struct gateway_client_setup {
   std::string name, gateway;         // of this process, for people; of the gateway
   std::optional<std::uint64_t> seed; // of the run
   std::function<std::uint64_t()> random_bits;
-  std::chrono::milliseconds control_limit{10000}; // of an answer; then the gateway counts as lost
+  // Of an answer; then the gateway counts as lost. To a request it is longer by what lies before it on the link, which
+  // is taken to carry 1 MiB a second at least.
+  std::chrono::milliseconds control_limit{10000};
   std::chrono::milliseconds absence_limit{30000}; // without a gateway; then requests end
 };
 
@@ -55,6 +57,7 @@ struct gateway_client_state {
   gateway_entry_actor entry;             // null: none is attached
   attached answer;                       // of the last one
   std::uint64_t attachments = 0;         // so far: an answer to an earlier one says nothing of this one
+  std::int64_t unanswered_bytes = 0;     // of requests that this gateway was asked for, as they travel
   std::size_t next = 0;                  // coordinator to ask
   bool finding = false, refused = false;
   std::string why = "no coordinator answered"; // none is attached

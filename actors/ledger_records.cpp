@@ -88,7 +88,7 @@ tokens tokens_of(const ledger_tokens& taken) {
   return t;
 }
 
-recovered_branches::recovered_branches(std::vector<ledger_entry> open) {
+recovered_branches::recovered_branches(std::vector<ledger_entry> open, bool shared) : shared_(shared) {
   for (ledger_entry& e : open) {
     auto key = std::pair(e.request.request_id, e.request.branch);
     open_.emplace(std::move(key), std::move(e));
@@ -98,20 +98,24 @@ recovered_branches::recovered_branches(std::vector<ledger_entry> open) {
 recovered_branches::found recovered_branches::take(const ledger_request& wanted) {
   found f;
   const auto [begin, end] = open_.equal_range({wanted.request_id, wanted.branch});
+  auto longest = end;
   for (auto at = begin; at != end; ++at) {
-    ledger_entry& e = at->second;
-    const std::string differs = difference(e.request, wanted);
-    const bool longer = differs.empty() && (!f.entry || e.output.ids.size() > f.entry->output.ids.size());
-    if (!differs.empty())
+    if (const std::string differs = difference(at->second.request, wanted); !differs.empty())
       f.why_not = differs;
-    if (longer && f.entry)
-      f.useless.push_back({f.entry->request.req, wanted.branch});
-    if (longer)
-      f.entry = std::move(e);
-    else
-      f.useless.push_back({e.request.req, wanted.branch});
+    else if (longest == end || at->second.output.ids.size() > longest->second.output.ids.size())
+      longest = at;
   }
-  open_.erase(begin, end);
+  if (shared_)
+    f.why_not.clear();
+  for (auto at = begin; at != end && !shared_; ++at)
+    if (at != longest)
+      f.useless.push_back({at->second.request.req, wanted.branch});
+  if (longest != end)
+    f.entry = std::move(longest->second);
+  if (!shared_)
+    open_.erase(begin, end);
+  else if (longest != end)
+    open_.erase(longest);
   return f;
 }
 

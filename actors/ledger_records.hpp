@@ -34,10 +34,12 @@ tokens tokens_of(const ledger_tokens& taken);
 // Open branches of earlier processes, by id and branch.
 class recovered_branches {
 public:
-  explicit recovered_branches(std::vector<ledger_entry> open = {});
+  // shared: they are of several clients, of whose requests any may have the same ids.
+  explicit recovered_branches(std::vector<ledger_entry> open = {}, bool shared = false);
 
   struct found {
-    std::optional<ledger_entry> entry;  // whose output is the beginning of this branch's
+    std::optional<ledger_entry> entry; // whose output is the beginning of this branch's
+    // Not where they are shared: another client may ask for them.
     std::vector<ledger_closed> useless; // entries of this id and branch that are given up
     std::string why_not;                // for people, if there was an entry of another request
   };
@@ -46,6 +48,7 @@ public:
 
 private:
   std::multimap<std::pair<std::string, std::uint32_t>, ledger_entry> open_;
+  bool shared_;
 };
 
 } // namespace troupe

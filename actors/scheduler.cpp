@@ -121,6 +121,7 @@ void lose(self_ptr self, const std::string& why) {
     forget_handoff(st, r.handoff);
     tell(self, r.reader, handoff_lost{r.branch, r.attempt, st.lost->code, st.lost->message});
   }
+  st.compiling.clear();
   for (const auto& [number, j] : std::exchange(st.constrained, {})) {
     end_job(self, j, *st.lost);
     if (st.grammars)
@@ -430,21 +431,25 @@ ack end_sequence(self_ptr self, const cancel& c);
 // Nobody reads what these sequences give: their gateway's process was lost, or the session failed.
 void lose_reader(self_ptr self, const caf::actor_addr& who) {
   auto& st = state_of(self);
-  st.readers.erase(who);
-  std::vector<std::uint64_t> unread;
-  for (const auto& [sequence, r] : st.routes)
-    if (r.reader.address() == who)
-      unread.push_back(sequence);
-  for (const auto& [number, j] : st.constrained)
-    if (j.reader.address() == who)
-      unread.push_back(j.request.work.sequence);
-  for (const std::uint64_t sequence : unread)
-    end_sequence(self, cancel{{}, {}, 0, sequence, "reader lost"});
+  const auto lost = st.readers.extract(who);
+  if (lost.empty())
+    return;
+  for (const std::uint64_t sequence : lost.mapped()) {
+    const auto route = st.routes.find(sequence);
+    const auto compiling = st.compiling.find(sequence);
+    if ((route != st.routes.end() && route->second.reader.address() == who) ||
+        (compiling != st.compiling.end() && st.constrained.at(compiling->second).reader.address() == who))
+      end_sequence(self, cancel{{}, {}, 0, sequence, "reader lost"});
+  }
 }
 
-void watch_reader(self_ptr self, const session_actor& reader) {
+void watch_reader(self_ptr self, const session_actor& reader, std::uint64_t sequence) {
   auto& st = state_of(self);
-  if (!reader || !st.readers.insert(reader.address()).second)
+  if (!reader)
+    return;
+  const auto [at, is_new] = st.readers.try_emplace(reader.address());
+  at->second.push_back(sequence);
+  if (!is_new)
     return;
   watch(self, st.watched, reader, [=, who = reader.address()](const caf::error&) { lose_reader(self, who); });
 }
@@ -458,7 +463,7 @@ ack take(self_ptr self, const submit& s) {
   if (s.work.handoff.id != 0 && !st.setup.handoffs)
     return refusal(s.head.msg_id, {"handoff_failed", "this engine shares no requests with others"});
   const auto reader = caf::actor_cast<session_actor>(self->current_sender());
-  watch_reader(self, reader);
+  watch_reader(self, reader, s.work.sequence);
   if (!s.work.params.so_args) {
     const status queued = queue(self, s.work, reader, nullptr);
     return queued ? ack{s.head.msg_id, ack_code::ok, {}} : refusal(s.head.msg_id, queued.failure());
@@ -466,6 +471,7 @@ ack take(self_ptr self, const submit& s) {
   if (!st.grammars)
     return refusal(s.head.msg_id, no_grammar_pool());
   st.constrained.emplace(++st.last_constrained, scheduler_state::constrained_job{s, reader});
+  st.compiling[s.work.sequence] = st.last_constrained;
   ask_for_grammar(self, st.last_constrained);
   return {s.head.msg_id, ack_code::ok, {}};
 }
@@ -476,6 +482,7 @@ void take_grammar(self_ptr self, const grammar_done& d) {
   if (node.empty())
     return;
   const scheduler_state::constrained_job& j = node.mapped();
+  st.compiling.erase(j.request.work.sequence);
   if (!d.grammar)
     return end_job(self, j, {d.failure.code, "so_args.schema: " + d.failure.message});
   const structured_output_args& a = *j.request.work.params.so_args;
@@ -495,6 +502,7 @@ void ask_another_pool(self_ptr self, const grammar_pool_actor& pool) {
       ask_for_grammar(self, number);
     return;
   }
+  st.compiling.clear();
   for (const auto& [number, j] : std::exchange(st.constrained, {}))
     end_job(self, j, no_grammar_pool());
 }
@@ -535,11 +543,9 @@ void take_note(self_ptr self, const handoff_note& n) {
 
 ack end_sequence(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
-  const auto waits = std::ranges::find_if(
-      st.constrained, [&](const auto& entry) { return entry.second.request.work.sequence == c.sequence; });
-  if (waits != st.constrained.end()) {
-    tell(self, st.grammars, grammar_unwanted{waits->first});
-    st.constrained.erase(waits);
+  if (const auto waits = st.compiling.extract(c.sequence); !waits.empty()) {
+    tell(self, st.grammars, grammar_unwanted{waits.mapped()});
+    st.constrained.erase(waits.mapped());
     return {c.head.msg_id, ack_code::ok, {}};
   }
   // A prompt whose cache waits to be sent is known here only.

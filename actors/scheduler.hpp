@@ -60,12 +60,14 @@ struct scheduler_state {
   std::shared_ptr<kv_got> got = std::make_shared<kv_got>();
   std::array<round_trip, most_steps_out> trips; // used in turn
   std::size_t next_trip = 0;
-  std::uint64_t turn = 0, answers = 0;                       // turns asked; answers of the KV manager and the executor
-  std::unordered_map<std::uint64_t, route> routes;           // by sequence
-  std::set<caf::actor_addr> readers;                         // that are watched: sessions, of whatever process
-  std::unordered_map<std::uint64_t, std::uint64_t> handoffs; // sequences by the handoffs that they wait for
-  grammar_pool_actor grammars;                               // null: requests with constraints are refused
-  std::map<std::uint64_t, constrained_job> constrained;      // by the number that the pool knows them under
+  std::uint64_t turn = 0, answers = 0;             // turns asked; answers of the KV manager and the executor
+  std::unordered_map<std::uint64_t, route> routes; // by sequence
+  // Sessions that are watched, of whatever process, and the sequences that each has submitted so far.
+  std::map<caf::actor_addr, std::vector<std::uint64_t>> readers;
+  std::unordered_map<std::uint64_t, std::uint64_t> handoffs;  // sequences by the handoffs that they wait for
+  grammar_pool_actor grammars;                                // null: requests with constraints are refused
+  std::map<std::uint64_t, constrained_job> constrained;       // by the number that the pool knows them under
+  std::unordered_map<std::uint64_t, std::uint64_t> compiling; // these numbers, by sequence
   std::uint64_t last_constrained = 0;
   group_sync_actor group_sync;    // with part
   std::optional<group_part> part; // in the steps of a group

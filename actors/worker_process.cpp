@@ -23,6 +23,10 @@ bool follows(const worker_setup& s) {
   return s.ranks && !s.ranks->leads();
 }
 
+bool has_ranks_elsewhere(const worker_setup& s) {
+  return s.ranks && s.ranks->place().on_several_nodes();
+}
+
 bool hands_over(const worker_setup& s) {
   return s.kind != engine_kind::normal && !follows(s);
 }
@@ -34,7 +38,7 @@ bool hands_over_by_link(const worker_setup& s) {
 // What carries bulk bytes to processes that share no memory with this one. Where other hosts may listen it is
 // encrypted; whose keys to trust is learned over the control plane.
 std::shared_ptr<bulk_context> bulk_of(const worker_setup& s) {
-  if (!hands_over_by_link(s) && (!s.experts || s.experts->tcp_address.empty()))
+  if (!hands_over_by_link(s) && (!s.experts || s.experts->tcp_address.empty()) && !has_ranks_elsewhere(s))
     return nullptr;
   if (!s.process.cluster.tls)
     return std::make_shared<bulk_context>();
@@ -70,6 +74,8 @@ model_process without_gateway(const worker_setup& s, const std::shared_ptr<bulk_
   std::optional<expert_group_place> experts = s.experts;
   if (experts)
     experts->bulk = bulk;
+  if (s.ranks)
+    s.ranks->use(bulk);
   model_process p = make_model_process(s.engine, experts ? &*experts : nullptr, s.ranks);
   p.setup->front.vocabulary.reset();
   if (follows(s))
@@ -190,7 +196,11 @@ void worker_process::enter_group(const started& parts, member_setup& m) {
     const bool able = part->able(told);
     return able && (!ranks || ranks(told));
   };
-  m.on_view = [part, peers = known_peers(part->place())](const view& v) mutable { part->set_peers(peers.after(v)); };
+  m.on_view = [part, peers = known_peers(part->place()), next = m.on_view](const view& v) mutable {
+    part->set_peers(peers.after(v));
+    if (next)
+      next(v);
+  };
   m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
   const auto was_able = std::make_shared<bool>(false); // these two are called in turns
   part->start(
@@ -212,6 +222,8 @@ void worker_process::enter_group(const started& parts, member_setup& m) {
 // The ranks of an engine end together: what is alive goes on elsewhere, and node agents start all of them anew.
 void worker_process::enter_engine(const worker_setup& s, member_setup& m) {
   m.able = [ranks = ranks_](bool) { return ranks->able(); };
+  m.who.context = ranks_->entry();
+  m.on_view = [ranks = ranks_](const view& v) { ranks->hear(v); };
   if (!ranks_->leads())
     m.steps = [ranks = ranks_] { return ranks->steps(); };
   ranks_->start(

@@ -206,19 +206,4 @@ std::string own_path() {
   return {path, static_cast<std::size_t>(n)};
 }
 
-void check_shared_contexts(const cluster_configuration& k, const cluster_layout& layout) {
-  for (const rank_place& r : layout.ranks) {
-    const worker_group_section& g = k.worker_group[r.group];
-    const auto refuse = [&](const std::string& why, const std::string& remedy) {
-      throw config_error("", "worker_group." + g.name + ".context_parallel", std::to_string(g.context_parallel), why,
-                         remedy);
-    };
-    const rank_place& first = layout.ranks[r.rank.value - static_cast<std::uint32_t>(r.cp_rank)];
-    if (first.node != r.node)
-      refuse(fmt::format("ranks of one engine share memory, and rank {} on {} is not on the node of rank {}, {}",
-                         r.rank.value, k.node[r.node].name, first.rank.value, k.node[first.node].name),
-             "give the group nodes that take whole engines");
-  }
-}
-
 } // namespace troupe

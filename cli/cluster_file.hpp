@@ -39,9 +39,6 @@ private:
   std::string name_;
 };
 
-// Throws config_error if ranks of an engine are to be processes that cannot compute prompts together yet.
-void check_shared_contexts(const cluster_configuration& configuration, const cluster_layout& layout);
-
 // Actors for one question to the coordinators, or to the one of them that leads.
 class coordinator_client {
 public:

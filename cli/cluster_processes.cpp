@@ -114,8 +114,8 @@ std::optional<expert_group_place> experts_of(const cluster_configuration& k, con
 }
 
 // The other ranks of its engine; null: there are none.
-std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const rank_place& place,
-                                       const process_identity& process) {
+std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const cluster_layout& layout,
+                                       const rank_place& place, const process_identity& process) {
   context_place p;
   p.ranks = k.worker_group[place.group].context_parallel;
   if (p.ranks <= 1)
@@ -126,6 +126,10 @@ std::shared_ptr<context_part> ranks_of(const cluster_configuration& k, const ran
   p.first = place.rank.value - static_cast<std::uint32_t>(place.cp_rank);
   p.rank = place.cp_rank;
   p.limit = milliseconds(k.timeouts.step_prefill_ms);
+  for (std::int32_t r = 0; r < p.ranks; ++r)
+    p.nodes.push_back(layout.ranks[p.first + static_cast<std::size_t>(r)].node);
+  if (p.on_several_nodes())
+    p.tcp_address = address_of(k.data.bind, "data.bind");
   return std::make_shared<context_part>(p);
 }
 
@@ -155,9 +159,20 @@ std::vector<expert_group_setup> expert_groups_of(const loaded_cluster& c) {
 }
 
 // Waits for the rank that leads the engine of this one. False: told to end before.
-bool joined_engine(context_part& ranks, interrupts& signals, const cluster_process_options& o) {
+bool joined_engine(context_part& ranks, interrupts& signals, const cluster_process_options& o,
+                   const cluster_identity& cluster) {
   bool joined = false;
-  serve(signals, o, [&] { return joined = ranks.join(); });
+  std::optional<coordinator_client> coordinator;
+  if (ranks.place().on_several_nodes())
+    coordinator.emplace(cluster);
+  serve(signals, o, [&] {
+    std::vector<member_entry> known;
+    if (coordinator)
+      if (const auto s = coordinator->status())
+        for (const member_report& m : s->members)
+          known.push_back(m.known);
+    return joined = ranks.join(known);
+  });
   return joined;
 }
 
@@ -259,7 +274,6 @@ int run_worker(const cluster_process_options& o) {
   const cluster_configuration& k = c.configuration;
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
-  check_shared_contexts(k, c.layout);
   worker_setup s;
   s.process = process_of(o, c, name_of_rank(k, place), place.node);
   s.rank = place.rank.value;
@@ -275,10 +289,10 @@ int run_worker(const cluster_process_options& o) {
   s.handoffs.times = {k.timeouts.kv_lease_ms, k.timeouts.kv_renew_ms, k.timeouts.handoff_ms};
   s.handoffs.credit_bytes = static_cast<std::size_t>(k.data.kv_credit_mib) << 20;
   s.experts = experts_of(k, c.layout, place, s.process);
-  s.ranks = ranks_of(k, place, s.process);
+  s.ranks = ranks_of(k, c.layout, place, s.process);
   reap_segments(segment_prefix(k.cluster.name, s.process.node));
   own_record::check_free(*c.state, s.process.name);
-  if (s.ranks && !s.ranks->leads() && !joined_engine(*s.ranks, signals, o))
+  if (s.ranks && !s.ranks->leads() && !joined_engine(*s.ranks, signals, o, s.process.cluster))
     return exit_ok;
   std::optional<own_record> record;
   worker_process p(s);

@@ -61,7 +61,7 @@ std::size_t active_processes(const cluster_status& s) {
   }));
 }
 
-void check_launchable(const cluster_configuration& c, const cluster_layout& layout) {
+void check_launchable(const cluster_configuration& c) {
   const launcher_kind by = c.cluster.launcher;
   if (by == launcher_kind::slurm || by == launcher_kind::k8s)
     throw config_error("", "cluster.launcher", std::string(text_of(by)), "is not built yet",
@@ -72,14 +72,16 @@ void check_launchable(const cluster_configuration& c, const cluster_layout& layo
   const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
   for (const worker_group_section& g : c.worker_group)
     if (!one_host && c.security.mode != security_mode::mutual &&
-        (g.engine != engine_kind::normal || g.expert_parallel > 1))
-      throw config_error("", "worker_group." + g.name, g.expert_parallel > 1 ? "expert_parallel" : "engine",
+        (g.engine != engine_kind::normal || g.expert_parallel > 1 || g.context_parallel > 1))
+      throw config_error("", "worker_group." + g.name,
+                         g.expert_parallel > 1    ? "expert_parallel"
+                         : g.context_parallel > 1 ? "context_parallel"
+                                                  : "engine",
                          "caches and rows would travel between hosts unencrypted",
                          "use security.mode = \"mutual\" (troupe keygen makes the keys), or put all nodes on one host");
   if (c.security.mode == security_mode::mutual && !c.data.encrypt)
     throw config_error("", "data.encrypt", "false", "bulk bytes between hosts are always encrypted in this version",
                        "leave it out");
-  check_shared_contexts(c, layout);
 }
 
 // The processes that a cluster begins with: each host's agent starts the rest.
@@ -145,7 +147,7 @@ int run_launch(const launch_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
   const cluster_configuration& k = c.configuration;
-  check_launchable(k, c.layout);
+  check_launchable(k);
   if (k.cluster.launcher == launcher_kind::manual)
     return print_commands(c, o.file.file);
   const launch_lock alone(*c.state);

@@ -41,6 +41,17 @@ TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, m
 
 // ---- membership
 
+// Of a rank of an engine whose ranks run on several nodes: what the others have to know of it.
+struct context_entry {
+  std::uint64_t group = 0;      // the incarnation of the engine's rank 0; 0: this is no such rank
+  std::string shape;            // of rank 0: what the others load by
+  std::string meets_at;         // where it meets the others, over ZeroMQ
+  std::string steps_host;       // of the first rank of a node without rank 0: where the steps of that node go,
+  std::uint16_t steps_port = 0; // and the token that a step link wants to see
+  std::string token;
+};
+TROUPE_FIELDS(context_entry, group, shape, meets_at, steps_host, steps_port, token)
+
 // One process. A process that was started again is another one: its incarnation differs.
 struct member {
   member_role role = member_role::worker;
@@ -53,8 +64,10 @@ struct member {
   std::string build, configuration; // digests that must be equal in all processes
   std::vector<std::string> links{}; // of a worker: where ranks that share no memory with it reach its experts
   std::string key{};                // of a worker: its public CURVE key; empty unless security is mutual
+  context_entry context{};          // of a worker
 };
-TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links, key)
+TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links, key,
+              context)
 
 struct member_entry {
   member who;

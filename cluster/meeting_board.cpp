@@ -188,8 +188,12 @@ bool meeting_board::all_ready() const {
   return true;
 }
 
-std::span<std::byte> meeting_board::mine() {
-  return state_->view.place(state_->rank, state_->met);
+std::size_t meeting_board::place_bytes() const {
+  return state_->view.place_bytes;
+}
+
+std::span<std::byte> meeting_board::mine(std::size_t bytes) {
+  return state_->view.place(state_->rank, state_->met).first(std::min(bytes, place_bytes()));
 }
 
 std::span<const std::byte> meeting_board::shown(std::size_t rank) const {
@@ -201,19 +205,19 @@ status meeting_board::meet(std::uint64_t number, std::chrono::nanoseconds limit)
   if (s.over())
     return s.reason();
   rank_slot& own = s.view.slot(s.rank);
-  const std::uint64_t turn = s.met % turns, meeting = ++s.met;
+  const std::uint64_t turn = s.met % turns, count = ++s.met;
   own.number[turn] = number;
-  own.came.store(meeting, std::memory_order_seq_cst);
+  own.came.store(count, std::memory_order_seq_cst);
   board_control& control = s.view.control();
   control.changed.wake();
   const auto start = std::chrono::steady_clock::now();
-  const auto complete = [&] { return s.all_came(meeting); };
+  const auto complete = [&] { return s.all_came(count); };
   while (!control.changed.wait(
       [&] { return complete() || s.over(); },
       std::min<std::chrono::nanoseconds>(limit - (std::chrono::steady_clock::now() - start), look_every))) {
     s.look_for_the_dead();
     if (!complete() && std::chrono::steady_clock::now() - start >= limit)
-      s.end("ranks " + s.missing(meeting) + " of " + std::to_string(s.view.ranks) + " did not come within " +
+      s.end("ranks " + s.missing(count) + " of " + std::to_string(s.view.ranks) + " did not come within " +
             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(limit).count()) + " ms");
   }
   if (!complete())

@@ -78,6 +78,10 @@ public:
 
   // Wakes both threads that use it; they find it closed.
   void shut() { ::shutdown(fd_, SHUT_RDWR); }
+  bool lost() const {
+    pollfd p{fd_, POLLRDHUP, 0};
+    return ::poll(&p, 1, 0) > 0;
+  }
 
   // A whole frame or, on failure, an unknown part of it.
   status send(link_kind kind, std::uint64_t step, std::span<const byte_span> parts, std::chrono::milliseconds limit);
@@ -335,6 +339,10 @@ result<std::span<const byte_span>> step_link::wait(std::uint64_t step, std::chro
   return frame->parts;
 }
 
+bool step_link::lost() const {
+  return state_->link.lost();
+}
+
 // ---- server
 
 struct step_link_server::state {
@@ -353,7 +361,7 @@ struct step_link_server::state {
   std::condition_variable changed;
   std::queue<std::uint64_t> out; // steps on the board that were not answered
   std::shared_ptr<connection> link;
-  bool stopping = false;
+  bool stopping = false, lost = false;
   std::string why;
   std::thread poster, answerer;
 
@@ -392,11 +400,13 @@ void step_link_server::state::accept_connections() {
       if (stopping)
         return;
     }
-    if (greet(*to))
+    const bool known = greet(*to);
+    if (known)
       serve(to);
     // Steps of the lost connection end first: their answers belong to nobody else.
     std::unique_lock lock(guard);
     link = nullptr;
+    lost = lost || known;
     changed.notify_all();
     changed.wait(lock, [this] { return stopping || !why.empty() || out.empty(); });
   }
@@ -429,7 +439,7 @@ void step_link_server::state::serve(const std::shared_ptr<connection>& from) {
     if (!frame || frame->kind != link_kind::step)
       return;
     // The answerer may know of the step only when it is on the board.
-    const auto posted = board.post(frame->step, frame->parts, std::chrono::seconds(1));
+    const auto posted = board.post(frame->step, frame->parts, options.board_limit);
     if (!posted)
       return fail(from, frame->step, posted.failure());
     const std::lock_guard lock(guard);
@@ -513,6 +523,11 @@ step_link_server::~step_link_server() {
 
 std::uint16_t step_link_server::port() const {
   return state_->port;
+}
+
+bool step_link_server::lost() const {
+  const std::lock_guard lock(state_->guard);
+  return state_->lost;
 }
 
 std::string step_link_server::failure() const {

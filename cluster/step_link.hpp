@@ -42,6 +42,8 @@ public:
   // Answers to `step`, in the order of posting; valid until the next wait(). Failures: "timed_out" (it may be waited
   // for again), "peer_gone", "executor_gone" with the board's words, "wrong_step", "bad_frame".
   result<std::span<const byte_span>> wait(std::uint64_t step, std::chrono::milliseconds limit);
+  // Whether the server's side of the connection is gone, as far as the system knows; on any thread.
+  bool lost() const;
 
 private:
   struct state;
@@ -50,9 +52,10 @@ private:
 };
 
 struct step_link_server_options {
-  std::string address = "127.0.0.1"; // digits
-  std::uint16_t port = 0;            // 0: the system chooses
-  step_link_identity identity;       // `executors` is taken from the board
+  std::string address = "127.0.0.1";           // digits
+  std::uint16_t port = 0;                      // 0: the system chooses
+  step_link_identity identity;                 // `executors` is taken from the board
+  std::chrono::milliseconds board_limit{1000}; // until the board has room for a command
 };
 
 // The agent's side: one connection at a time, served by two threads of its own (one posts, one answers).
@@ -67,6 +70,7 @@ public:
   std::uint16_t port() const;
   // Empty while all is well; the server takes no new connection once an executor is gone.
   std::string failure() const;
+  bool lost() const; // a scheduler was connected, and is not any more
 
 private:
   struct state;

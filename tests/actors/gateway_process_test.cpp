@@ -1,5 +1,6 @@
 // Clients, gateways and workers as actor systems of one process over loopback: the bytes through a gateway are those of
 // one process, and whoever is lost leaves nothing running.
+#include "actors/gateway_client.hpp"
 #include "actors/gateway_process.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/sanitizers.hpp"
@@ -116,6 +117,22 @@ struct stranger {
   cluster_system_config config;
   caf::actor_system system{config};
 };
+
+// Takes so long over every request before it says that it has it; nothing comes of them.
+gateway_entry_actor::behavior_type slow_gateway(gateway_entry_actor::pointer, std::chrono::milliseconds each,
+                                                std::shared_ptr<std::atomic<int>> answered) {
+  return {
+      [](const attach&) { return attached{}; },
+      [=](const gateway_request& q) {
+        std::this_thread::sleep_for(each);
+        ++*answered;
+        return ack{q.number, ack_code::ok, {}};
+      },
+      [](const gateway_cancel&) {},
+      [](const news_taken&) {},
+      [](const metrics_query&) { return metrics_answer{}; },
+  };
+}
 
 } // namespace
 
@@ -371,6 +388,65 @@ BOOST_AUTO_TEST_CASE(requests_that_make_no_sense_are_refused) {
   BOOST_TEST(said(good).starts_with("duplicate_id"));
   BOOST_TEST(with([](gateway_request& r) { r.number = 2; }).starts_with("duplicate_id"));
   BOOST_TEST(with([](gateway_request& r) { r.id = "b"; }).starts_with("duplicate_id"));
+}
+
+// What takes its time on the way is no sign of a lost gateway; a small request that nobody answers is.
+BOOST_AUTO_TEST_CASE(large_requests_have_longer_until_they_are_answered) {
+  const small_cluster c;
+  stranger there(c.identity), here(c.identity);
+  const auto answered = std::make_shared<std::atomic<int>>(0);
+  const auto slow = there.system.spawn<caf::detached>(slow_gateway, 900ms, answered);
+  const auto port = publish(there.system, slow, {"127.0.0.1", 0});
+  BOOST_REQUIRE(port);
+  const auto member = there.system.spawn<caf::detached>(
+      cluster_member,
+      member_setup_of({.cluster = c.identity, .name = "gateway.0", .node = "n0", .incarnation = mint_incarnation()},
+                      member_role::gateway, 0, {"127.0.0.1", *port}));
+  gateway_client_setup s;
+  s.cluster = c.identity;
+  s.name = "client.1";
+  s.gateway = "gateway.0";
+  s.random_bits = random_bits_of_system;
+  s.control_limit = 600ms;
+  const auto client = here.system.spawn<caf::detached>(gateway_client, s);
+  caf::scoped_actor self{here.system};
+  const auto entry_of = [&] {
+    gateway_client_report r;
+    ask(self.ptr(), client, 60000ms, gateway_client_query{})
+        .receive([&](const gateway_client_report& got) { r = got; }, [](const caf::error&) {});
+    return r.entry;
+  };
+  while (!entry_of())
+    std::this_thread::sleep_for(20ms);
+  ends all;
+  const auto live = std::make_shared<live_requests>();
+  const auto submit = [&](std::uint64_t number, std::size_t tokens) {
+    auto r = std::make_shared<request_record>();
+    r->id = "r" + std::to_string(number);
+    r->req = {1, number};
+    r->prompt.assign(tokens, 7);
+    r->live = live;
+    r->on_event = all.taker();
+    BOOST_REQUIRE(live->add(r->id, r->req));
+    tell(self.ptr(), client, open_request{std::move(r)});
+  };
+  for (std::uint64_t n = 1; n <= 3; ++n)
+    submit(n, std::size_t{1} << 18); // 1 MiB
+  while (*answered < 3)
+    std::this_thread::sleep_for(10ms);
+  std::this_thread::sleep_for(700ms); // and nobody counts as lost
+  BOOST_TEST(bool(entry_of()));
+  submit(4, 1);
+  for (const generation_result& r : all.wait(4)) {
+    BOOST_REQUIRE(r.failure);
+    BOOST_TEST(r.failure->code == "gateway_lost");
+  }
+  BOOST_TEST(*answered == 3);
+  tell(self.ptr(), client, stop{});
+  tell(self.ptr(), member, stop{});
+  caf::anon_send_exit(slow, caf::exit_reason::user_shutdown);
+  while (*answered < 4)
+    std::this_thread::sleep_for(10ms);
 }
 
 // It lives and is connected, but takes nothing: what it asked for is given up, not kept for ever.

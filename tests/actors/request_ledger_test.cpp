@@ -145,6 +145,16 @@ std::map<std::string, ledger_request> admitted(const small_cluster& c, const std
   return lines;
 }
 
+// Of a prompt of one token.
+ledger_entry entry(std::uint64_t number, const std::string& id, std::vector<std::int32_t> ids, std::int32_t token) {
+  ledger_entry e;
+  e.request.req = e.output.req = {7, number};
+  e.request.request_id = id;
+  e.request.prompt = {token};
+  e.output.ids = std::move(ids);
+  return e;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(request_ledgers)
@@ -355,15 +365,6 @@ BOOST_AUTO_TEST_CASE(only_what_is_new_of_some_tokens_is_written) {
 }
 
 BOOST_AUTO_TEST_CASE(of_several_entries_the_longest_is_gone_on_with) {
-  const auto entry = [](std::uint64_t number, const std::string& id, std::vector<std::int32_t> ids,
-                        std::int32_t token) {
-    ledger_entry e;
-    e.request.req = e.output.req = {7, number};
-    e.request.request_id = id;
-    e.request.prompt = {token};
-    e.output.ids = std::move(ids);
-    return e;
-  };
   recovered_branches all(
       {entry(1, "a", {1}, 5), entry(2, "a", {1, 2, 3}, 5), entry(3, "a", {1, 2, 3, 4}, 6), entry(4, "b", {8}, 5)});
   const ledger_request wanted = entry(9, "a", {}, 5).request;
@@ -375,6 +376,22 @@ BOOST_AUTO_TEST_CASE(of_several_entries_the_longest_is_gone_on_with) {
   const auto again = all.take(wanted);
   BOOST_TEST((!again.entry && again.useless.empty() && again.why_not.empty()));
   BOOST_TEST(all.take(entry(9, "b", {}, 5).request).entry->output.ids.size() == 1u);
+}
+
+// A gateway's clients choose ids without knowing of each other.
+BOOST_AUTO_TEST_CASE(clients_leave_the_entries_of_others_alone_whatever_their_ids) {
+  recovered_branches all({entry(1, "r0", {1}, 5), entry(2, "r0", {1, 2}, 6), entry(3, "r0", {1, 2, 3}, 6)}, true);
+  const auto take = [&](std::int32_t token) {
+    const auto found = all.take(entry(9, "r0", {}, token).request);
+    BOOST_TEST(found.useless.empty());
+    BOOST_TEST(found.why_not == "");
+    return found.entry ? found.entry->request.req.number : 0u;
+  };
+  BOOST_TEST(take(6) == 3u);
+  BOOST_TEST(take(6) == 2u); // of another client that asked for the same
+  BOOST_TEST(take(6) == 0u);
+  BOOST_TEST(take(5) == 1u);
+  BOOST_TEST(all.take_all().empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -21,7 +21,7 @@ int take_part(meeting_board& b, std::uint64_t meetings) {
   const auto shown_by = [](std::uint64_t m, std::size_t rank) { return 1000 * m + rank; };
   for (std::uint64_t m = 1; m <= meetings; ++m) {
     const std::uint64_t mine = shown_by(m, b.rank());
-    std::memcpy(b.mine().data(), &mine, sizeof mine);
+    std::memcpy(b.mine(sizeof mine).data(), &mine, sizeof mine);
     if (!b.meet(m, 60s))
       return 1;
     for (std::size_t rank = 0; rank < b.ranks(); ++rank) {

@@ -91,8 +91,9 @@ BOOST_AUTO_TEST_CASE(one_namespace_for_each_node) {
       << TROUPE_SOURCE_DIR << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
   for (int n = 0; n < nodes; ++n)
     out << "[[node]]\nname = \"n" << n << "\"\nhost = \"" << net.address(n) << "\"\n";
-  out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = 1\ndevice = \"cpu\"\n"
-         "threads = 1\n[[worker_group]]\nname = \"decode\"\nengine = \"completion\"\nnode = [\"n0\", \"n1\"]\n"
+  out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\", \"n1\"]\ncount = 2\n"
+         "context_parallel = 2\ndevice = \"cpu\"\nthreads = 1\n[[worker_group]]\nname = \"decode\"\nengine = "
+         "\"completion\"\nnode = [\"n0\", \"n1\"]\n"
          "count = 2\ndevice = \"cpu\"\nthreads = 1\nexpert_parallel = 2\n[eplb]\nmin_extra = 4\n";
   out.close();
   const std::string lines = mixed_lines(16);

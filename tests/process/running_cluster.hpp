@@ -43,11 +43,12 @@ struct running_cluster {
   std::string name = "t" + std::to_string(::getpid()), state = folder / "state", file = folder / "cluster.toml";
 
   struct shape {
-    int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host; the workers run on n0
+    int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host
     int prompts = 0;                      // workers before them that compute prompts for them
     std::string coordinators = "\"n0\"", launcher = "local";
     std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
     std::string prompt_keys{};                          // of the group that computes prompts
+    std::string on = "\"n0\"", prompts_on = "\"n0\"";   // where the workers run
   };
   explicit running_cluster(const shape& s) {
     std::ofstream out(file);
@@ -58,11 +59,11 @@ struct running_cluster {
     for (int i = 0; i < s.nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
     if (s.prompts > 0)
-      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = " << s.prompts
-          << "\ndevice = \"cpu\"\nthreads = 1\n"
+      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [" << s.prompts_on
+          << "]\ncount = " << s.prompts << "\ndevice = \"cpu\"\nthreads = 1\n"
           << s.prompt_keys;
     out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
-        << "\"\nnode = [\"n0\"]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
+        << "\"\nnode = [" << s.on << "]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << s.group_keys << s.other_keys << "[eplb]\nmin_extra = 4\n"
         << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
   }
