@@ -53,8 +53,10 @@ step_board context_hosts::make_board(std::size_t ranks) const {
 void context_hosts::lead(const std::string& shape) {
   group_ = place_.incarnation;
   shape_ = shape;
-  if (const auto beside = ranks_beside(0); beside.size() > 1)
-    carriers_.push_back(std::make_shared<steps_by_board>(make_board(beside.size() - 1)));
+  if (const auto here = ranks_beside(0); here.size() > 1) {
+    beside_ = std::make_shared<steps_by_board>(make_board(here.size() - 1));
+    carriers_.push_back(beside_);
+  }
   for (std::int32_t r = 1; r < place_.ranks; ++r) {
     const auto there = ranks_beside(r);
     if (there.front() != r)
@@ -192,6 +194,9 @@ std::string context_hosts::look() {
     if (!why_.empty())
       return why_;
   }
+  // Ranks that end while they load: views name only those that have.
+  if (beside_ && beside_->lost())
+    return "a rank of this node is gone";
   bool linked = true;
   for (other_host& o : others_) {
     linked = link_to(o) && linked;

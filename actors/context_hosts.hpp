@@ -54,6 +54,7 @@ private:
   std::uint64_t group_ = 0;   // the incarnation of its rank 0
   std::string shape_, token_; // of rank 0; of who has a server
   std::vector<std::shared_ptr<step_carrier>> carriers_;
+  std::shared_ptr<steps_by_board> beside_; // of rank 0, to the ranks of its own host
   std::vector<other_host> others_;
   std::optional<step_link_server> server_; // of the first rank of a host without rank 0
   std::optional<step_board_executor> orders_;

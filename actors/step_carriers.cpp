@@ -13,6 +13,13 @@ status steps_by_board::wait(std::uint64_t number, std::chrono::milliseconds limi
   return all ? status(nothing{}) : all.failure();
 }
 
+bool steps_by_board::lost() const {
+  for (std::size_t e = 0; e < board_.executors(); ++e)
+    if (const shared_end& end = board_.executor(e); end.taken() && (end.left() || end.died()))
+      return true;
+  return false;
+}
+
 std::shared_ptr<step_link> steps_by_link::link() const {
   const std::lock_guard lock(guard_);
   return link_;

@@ -24,6 +24,7 @@ public:
   explicit steps_by_board(step_board board) : board_(std::move(board)), commands_(board_.executors()) {}
   status post(std::uint64_t number, byte_span piece, std::chrono::milliseconds limit) override;
   status wait(std::uint64_t number, std::chrono::milliseconds limit) override;
+  bool lost() const; // a rank that was here is gone; on any thread
 
 private:
   step_board board_;

@@ -400,7 +400,7 @@ void step_link_server::state::accept_connections() {
       if (stopping)
         return;
     }
-    const bool known = greet(*to);
+    const bool known = greet(*to) && !to->lost(); // who gave up before was no scheduler
     if (known)
       serve(to);
     // Steps of the lost connection end first: their answers belong to nobody else.
@@ -531,8 +531,16 @@ bool step_link_server::lost() const {
 }
 
 std::string step_link_server::failure() const {
-  const std::lock_guard lock(state_->guard);
-  return state_->why;
+  {
+    const std::lock_guard lock(state_->guard);
+    if (!state_->why.empty())
+      return state_->why;
+  }
+  // Between steps nobody else looks.
+  for (std::size_t e = 0; e < state_->board.executors(); ++e)
+    if (const shared_end& end = state_->board.executor(e); end.taken() && (end.left() || end.died()))
+      return "executor " + std::to_string(e) + " is gone";
+  return {};
 }
 
 } // namespace troupe

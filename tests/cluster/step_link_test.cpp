@@ -125,6 +125,39 @@ BOOST_AUTO_TEST_CASE(a_new_scheduler_takes_over) {
   BOOST_TEST(host.end() == std::vector<int>(4), boost::test_tools::per_element());
 }
 
+// While no step is out, nobody but failure() looks.
+BOOST_AUTO_TEST_CASE(an_executor_that_ends_before_any_step_is_seen) {
+  const segment_names names;
+  auto board = step_board::create(names("s", "x"), four);
+  BOOST_REQUIRE(board);
+  step_link_server_options options;
+  options.identity = identity();
+  const auto server = step_link_server::start(options, std::move(*board));
+  BOOST_REQUIRE(server);
+  BOOST_TEST(server->failure() == "");
+  forked loading([&] { return step_board_executor::attach(names("s", "x"), 2) ? 0 : 1; });
+  BOOST_TEST(loading.wait() == 0);
+  BOOST_TEST(server->failure() == "executor 2 is gone");
+}
+
+// Its greeting lies there when the server comes to it, but nobody waits for the answer.
+BOOST_AUTO_TEST_CASE(who_gave_up_connecting_is_no_lost_scheduler) {
+  const segment_names names;
+  other_host host(names);
+  {
+    const raw_client silent(host.server().port()); // the server waits for its greeting
+    std::this_thread::sleep_for(100ms);
+    const auto link = step_link::connect("127.0.0.1", host.server().port(), identity(), 100ms);
+    BOOST_REQUIRE(!link);
+    BOOST_TEST(link.failure().code == "unreachable");
+  }
+  step_link link = host.connect();
+  BOOST_TEST(!host.server().lost());
+  BOOST_REQUIRE(post_step(link, 1, 4));
+  BOOST_REQUIRE(right_answers(link, 1, 4));
+  BOOST_TEST(host.end() == std::vector<int>(4), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_dead_executor_is_reported_through_the_link) {
   const segment_names names;
   other_host host(names, 30);
