@@ -13,9 +13,13 @@ void acceptance_forecast::observe(std::span<const float> before, std::int32_t ve
     const double came = static_cast<std::int32_t>(j) < accepted ? 1 : 0;
     p.all = keep * p.all + 1;
     p.all_y = keep * p.all_y + came;
-    if (j >= before.size())
+    // A block whose confidences nobody knows in time is as good as any: where the line lies, though not its slope.
+    if (j < before.size())
+      survival *= clamped_confidence(before[j]);
+    else if (p.n > 0)
+      survival = p.x / p.n;
+    else
       continue;
-    survival *= clamped_confidence(before[j]);
     p.n = keep * p.n + 1;
     p.x = keep * p.x + survival;
     p.y = keep * p.y + came;

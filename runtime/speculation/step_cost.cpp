@@ -142,7 +142,9 @@ void step_cost::observe(const step_observation& o) {
     sizes_[std::exchange(recent_[place], index)].residual.drop_oldest();
   else
     recent_.push_back(index);
-  const double ms = o.forward_ms - kv_ms_ * static_cast<double>(o.kv_tokens);
+  // A step takes time, whatever its context is believed to have cost: paces are quotients.
+  constexpr double least = .05;
+  const double ms = std::max(o.forward_ms - kv_ms_ * static_cast<double>(o.kv_tokens), least * at->ms);
   const double own_pace = learn_shape(s, at->ms, ms);
   learn_drafting(o, own_pace > 0 ? own_pace : pace());
   s.residual.add((ms - at->ms) / at->rows);

@@ -1,6 +1,7 @@
 // Context-parallel ranks against one rank: equal logits and equal caches, bit for bit, whatever the steps were.
 #include "actors/context_exchange.hpp"
 #include "actors/context_processes.hpp"
+#include "cluster/meeting_board.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/hand_drafts.hpp"

@@ -21,8 +21,11 @@ struct machine {
   double drafting(std::int32_t sequences) const { return draft + draft_further * (sequences - 1); }
 };
 
-// How sure the drafter is: of everything and at random, or rightly, of blocks that are easy or hard for a while.
-enum class drafter { too_sure, right };
+// How sure the drafter is: of everything and at random, or rightly, of blocks that are easy or hard for a while, or at
+// random of texts that are hard for `hard_steps` and easy from then on.
+enum class drafter { too_sure, right, hard_first };
+
+constexpr int hard_steps = 600, steps_to_learn = 2000; // the latter are not counted either
 
 struct speeds {
   double adaptive, none, best_fixed; // tokens per ms
@@ -66,15 +69,17 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
       if (plan.lengths[i] > 0)
         planner.observe(s.history.before(), plan.lengths[i], right);
       emitted += 1 + right;
+      const bool counts = who != drafter::hard_first || n >= hard_steps + steps_to_learn;
       for (std::int32_t token = 0; token <= right; ++token)
         s.ease = .9 * s.ease + uniform(-.75, .75);
-      double survival = survived[0] += 1;
-      survival = 1;
+      double survival = 1;
+      survived[0] += counts;
       for (std::size_t j = 0; j < nextn; ++j) {
         const double odds = base[j] / (1 - base[j]) * (who == drafter::right ? std::exp(1.5 * s.ease) : 1);
-        s.chance[j] = odds / (1 + odds);
+        s.chance[j] = who != drafter::hard_first ? odds / (1 + odds) : n < hard_steps ? .05 : .9;
         s.confidence[j] = static_cast<float>(who == drafter::right ? s.chance[j] : uniform(.6, 1));
-        survived[j + 1] += survival *= s.chance[j];
+        survival *= s.chance[j];
+        survived[j + 1] += counts * survival;
       }
       s.history.schedule();
       s.drafted = plan.draft;
@@ -84,6 +89,8 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
     const double forward = m.forward(rows) * uniform(1, 1.25),
                  drafting = plan.draft ? m.drafting(sequences) * uniform(1, 1.25) : 0;
     planner.observe({rows, sequences, std::int64_t{100} * sequences, pace * forward, pace * drafting, plan.draft});
+    if (who == drafter::hard_first && n < hard_steps + steps_to_learn)
+      continue;
     tokens += static_cast<double>(emitted);
     ms += (forward + drafting) / 1.125;
   }
@@ -116,6 +123,15 @@ BOOST_AUTO_TEST_CASE(what_pays_is_found) {
   const speeds s = run(narrow, drafter::too_sure, 1, 4000);
   BOOST_TEST(s.best_fixed > 1.1 * s.none);
   BOOST_TEST(s.adaptive > .98 * s.best_fixed, s.adaptive / s.best_fixed);
+}
+
+// Hard texts end drafting; the easy ones that follow bring it back, and every position of a block with it.
+BOOST_AUTO_TEST_CASE(what_did_not_pay_and_does_now_is_taken_up_again) {
+  for (const std::int32_t sequences : {1, 16, 64}) {
+    const speeds s = run(wide, drafter::hard_first, sequences, hard_steps + steps_to_learn + 3000);
+    BOOST_TEST(s.best_fixed > 1.15 * s.none);
+    BOOST_TEST(s.adaptive > .95 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+  }
 }
 
 // No fixed length pays: first blocks and tries cost little.

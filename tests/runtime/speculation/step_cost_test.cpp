@@ -220,6 +220,20 @@ BOOST_AUTO_TEST_CASE(context_is_told_from_rows) {
   BOOST_TEST(worst < .05); // the curve alone: 35 %
 }
 
+// An engine that cannot tell, or a context that was believed to cost more than the whole step.
+BOOST_AUTO_TEST_CASE(steps_without_time_leave_times_that_can_be_compared) {
+  step_cost cost(curve);
+  for (int i = 0; i < 40; ++i)
+    cost.observe({curve.front().rows, 1, 100, 0, 0, true});
+  for (int i = 0; i < 40; ++i)
+    cost.observe({curve.front().rows, 1, 100, curve.front().ms, 0, true});
+  std::vector<timed_size> times;
+  cost.times(1, 100, times);
+  BOOST_REQUIRE(times.size() == curve.size());
+  for (const timed_size& t : times)
+    BOOST_TEST((std::isfinite(t.ms) && t.ms > 0), t.rows << " rows: " << t.ms);
+}
+
 BOOST_AUTO_TEST_CASE(a_curve_through_two_points) {
   const std::vector<timed_size> two{{1, 2.0}, {9, 6.0}};
   const std::vector<std::int32_t> sizes{1, 3, 9, 17};
