@@ -56,8 +56,10 @@ void count_allocations(bool async, std::int32_t nextn) {
     w.finish_step();
 
   step_plan plans[2];
-  for (step_plan& p : plans)
+  for (step_plan& p : plans) {
     p.blocks.reserve(64 * 16); // block tables grow with what they cover
+    p.snapshots.reserve(64);   // which of the two has a boundary in it depends on the drafts before
+  }
   step_result result;
   std::int64_t verified = 0;
   std::vector<std::int32_t> accepted(64, 0); // in the step before
