@@ -14,13 +14,13 @@ using namespace std::chrono_literals;
 
 constexpr auto connect_limit = 500ms; // of one attempt
 
-bool over(member_state s) {
-  return s == member_state::dead || s == member_state::left;
-}
-
 // What a stranger cannot guess.
 std::string new_token() {
   return fmt::format("{:016x}{:016x}", random_bits_of_system(), random_bits_of_system());
+}
+
+config_error bad_address(const context_place& p, const error& why) {
+  return config_error("", "data.bind", p.tcp_address, why.message, "give an address of this host, in digits");
 }
 
 } // namespace
@@ -69,7 +69,7 @@ void context_hosts::lead(const std::string& shape) {
 std::optional<std::string> context_hosts::join(const std::vector<member_entry>& known) {
   std::optional<member> first;
   for (const member_entry& e : known)
-    if (e.who.role == member_role::worker && e.who.rank == place_.first && !over(e.state) &&
+    if (e.who.role == member_role::worker && e.who.rank == place_.first && !is_over(e.state) &&
         e.who.context.group == e.who.incarnation)
       first = e.who;
   if (!first)
@@ -77,7 +77,7 @@ std::optional<std::string> context_hosts::join(const std::vector<member_entry>& 
   // Each rank's place in a group is taken once, and a group that has lost a rank ends.
   for (const member_entry& e : known)
     if (e.who.context.group == first->context.group &&
-        (over(e.state) || e.who.rank == place_.first + static_cast<std::uint32_t>(place_.rank)))
+        (is_over(e.state) || e.who.rank == place_.first + static_cast<std::uint32_t>(place_.rank)))
       return std::nullopt;
   group_ = first->context.group;
   return take_place() ? std::optional(first->context.shape) : std::nullopt;
@@ -96,7 +96,7 @@ bool context_hosts::take_place() {
                                            place_.limit}, // executors compute while the next commands wait
                                           make_board(beside.size()));
     if (!server)
-      throw config_error("", "data.bind", place_.tcp_address, server.failure().message, "give an address of this host");
+      throw bad_address(place_, server.failure());
     server_.emplace(std::move(*server));
   }
   auto orders = step_board_executor::attach(board_name(), static_cast<std::size_t>(with_first ? at - 1 : at));
@@ -113,10 +113,10 @@ std::shared_ptr<meeting> context_hosts::open_meeting(const std::shared_ptr<bulk_
   o.self = {fmt::format("{}.cp{}.{}", place_.cluster, place_.first, group_), static_cast<std::uint32_t>(place_.rank),
             place_.incarnation, build_id()};
   o.ranks = static_cast<std::size_t>(place_.ranks);
-  o.bind = "tcp://" + place_.tcp_address + ":*";
+  o.bind = any_port_of(place_.tcp_address);
   auto made = meeting_links::start(bulk ? bulk : std::make_shared<bulk_context>(), o);
   if (!made)
-    throw config_error("", "data.bind", place_.tcp_address, made.failure().message, "give an address of this host");
+    throw bad_address(place_, made.failure());
   meeting_ = std::make_shared<meeting_links>(std::move(*made));
   return meeting_;
 }
@@ -154,11 +154,11 @@ void context_hosts::hear(const view& v) {
       if (e.who.role != member_role::worker || rank < 0 || rank >= place_.ranks || rank == place_.rank || !why_.empty())
         continue;
       const auto r = static_cast<std::int32_t>(rank);
-      if (e.who.context.group == group_ && over(e.state))
+      if (e.who.context.group == group_ && is_over(e.state))
         why_ = fmt::format("rank {} is {}", r, e.state == member_state::dead ? "dead" : "gone");
       else if (e.who.context.group == group_)
         known_[r] = e.who;
-      else if (!over(e.state) && (r == 0 || known_.contains(r)))
+      else if (!is_over(e.state) && (r == 0 || known_.contains(r)))
         why_ = fmt::format("rank {} was started anew", r);
     }
     for (const auto& [r, who] : known_)

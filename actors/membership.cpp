@@ -17,7 +17,7 @@ view view_of(const membership_state& st) {
 }
 
 bool gone(const membership_state::entry& e) {
-  return e.known.state == member_state::dead || e.known.state == member_state::left;
+  return is_over(e.known.state);
 }
 
 // Every group's coordinator hears which processes its ranks are.

@@ -591,8 +591,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [](const tok_ack&) {},
       [=](const spec_plan& p) {
         auto& st = state_of(self);
-        // An engine alone reckons with the same numbers, of one round later.
-        if (!st.setup.alone && st.setup.group_rank < p.total_q.size())
+        if (st.setup.group_rank < p.total_q.size())
           st.core->planner().advise({p.round, p.sequences, p.total_q[st.setup.group_rank]});
       },
       [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },

@@ -15,7 +15,7 @@ status steps_by_board::wait(std::uint64_t number, std::chrono::milliseconds limi
 
 bool steps_by_board::lost() const {
   for (std::size_t e = 0; e < board_.executors(); ++e)
-    if (const shared_end& end = board_.executor(e); end.taken() && (end.left() || end.died()))
+    if (board_.executor(e).gone())
       return true;
   return false;
 }

@@ -100,7 +100,7 @@ public:
       const auto rank = static_cast<std::int32_t>(e.who.rank) - static_cast<std::int32_t>(place_.first);
       if (e.who.role != member_role::worker || rank < 0 || rank >= place_.ranks || rank == place_.rank)
         continue;
-      if (e.state != member_state::dead && e.state != member_state::left)
+      if (!is_over(e.state))
         peers_[rank] = {rank, e.who.incarnation, e.who.links, e.who.key};
       else if (const auto at = peers_.find(rank); at != peers_.end() && at->second.incarnation == e.who.incarnation)
         peers_.erase(at);
@@ -121,8 +121,7 @@ class known_keys {
 public:
   const std::map<std::uint32_t, std::string>& after(const view& v) {
     for (const member_entry& e : v.members)
-      if (e.who.role == member_role::worker && !e.who.key.empty() && e.state != member_state::dead &&
-          e.state != member_state::left)
+      if (e.who.role == member_role::worker && !e.who.key.empty() && !is_over(e.state))
         keys_[e.who.rank] = e.who.key;
     return keys_;
   }

@@ -9,7 +9,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr int most_streams = 64;
+constexpr int most_streams = 64, least_rounds = 3;
 
 } // namespace
 
@@ -28,7 +28,8 @@ std::vector<generation_request> trained_questions(int count, int first) {
       question = "Describe \"" + word + "\" as JSON.";
       break;
     case 2:
-      question = "Sort these numbers: [" + std::to_string(90 - i) + ", 4, " + std::to_string(7 * i + 1) + ", 31]";
+      question =
+          "Sort these numbers: [" + std::to_string(90 - i % 90) + ", 4, " + std::to_string(7 * (i % 90) + 1) + ", 31]";
       break;
     default:
       question = "Give synonyms of \"" + word + "\".";
@@ -102,21 +103,21 @@ std::vector<double> ratios(const contestant& a, const contestant& b) {
   return out;
 }
 
-// Fills `speeds`. Some turns do not count: caches are cold, and the adaptive engine, which is one for all loads as in
-// service, has to learn the load. more(seconds of a round): whether there is time for another one.
-template <class F> void run_rounds(std::vector<contestant>& all, int streams, int tokens, int most, const F& more) {
-  constexpr int least = 3;
+// Fills `speeds`. The first turns do not count: caches are cold, and the adaptive engine, which is one for all loads as
+// in service, has to learn the load. more(rounds so far, seconds of the last one): whether there is another one.
+template <class F> void run_rounds(std::vector<contestant>& all, int streams, int tokens, const F& more) {
+  constexpr int first_turns = 4;
   for (contestant& c : all) {
     c.speeds.clear();
-    for (int turn = &c == &all.back() ? 4 : 1; turn > 0; --turn)
-      speed(*c.engine, streams, tokens, (most + turn) * streams);
+    for (int turn = 0; turn < first_turns; ++turn)
+      speed(*c.engine, streams, tokens, turn * streams);
   }
   double seconds = 0;
-  for (int round = 0; round < most && (round < least || more(seconds)); ++round) {
+  for (int round = 0; more(round, seconds); ++round) {
     const stopwatch watch;
     for (std::size_t i = 0; i < all.size(); ++i) {
       contestant& c = all[(i + static_cast<std::size_t>(round)) % all.size()];
-      c.speeds.push_back(speed(*c.engine, streams, tokens, (round + 1) * streams));
+      c.speeds.push_back(speed(*c.engine, streams, tokens, (first_turns + round) * streams));
     }
     seconds = watch.seconds();
   }
@@ -168,11 +169,10 @@ void bench_drafts(const bench_settings& settings) {
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const int n = streams[i], tokens = settings.smoke ? 8 : n <= 8 ? 96 : 48;
     const double until = settings.seconds * static_cast<double>(i + 1) / static_cast<double>(streams.size());
-    run_rounds(all, n, tokens,
-               settings.smoke ? 1
-               : n <= 8       ? 25
-                              : 13,
-               [&](double round_seconds) { return settings.seconds <= 0 || watch.seconds() + round_seconds <= until; });
+    const int usual = settings.smoke ? 1 : n <= 8 ? 25 : 13;
+    run_rounds(all, n, tokens, [&](int rounds, double seconds) {
+      return settings.seconds > 0 ? rounds < least_rounds || watch.seconds() + seconds <= until : rounds < usual;
+    });
     for (const contestant& c : all)
       emit(settings, all.back(), c, n, tokens);
     emit_comparison(settings, all, n);

@@ -268,6 +268,11 @@ std::string routing_id_of(std::uint32_t rank, std::uint64_t incarnation) {
 
 } // namespace
 
+std::string any_port_of(const std::string& address) {
+  const bool v6 = address.find(':') != std::string::npos;
+  return "tcp://" + (v6 ? "[" + address + "]" : address) + ":*";
+}
+
 stream_rules default_rules(traffic_class c) {
   stream_rules rules;
   rules.credit_bytes = std::uint64_t{c == traffic_class::kv ? 64U : c == traffic_class::weight ? 32U : 16U} << 20;

@@ -38,6 +38,9 @@ private:
   std::unique_ptr<curve_gate> gate_;
 };
 
+// For bulk_link_options::bind, of an address in digits: the system chooses the port.
+std::string any_port_of(const std::string& address);
+
 struct bulk_link_options {
   bulk_identity self;
   traffic_class traffic = traffic_class::kv;

@@ -104,7 +104,7 @@ struct meeting_board::state {
   void look_for_the_dead() const {
     for (std::size_t r = 0; r < view.ranks; ++r) {
       const shared_end& e = view.slot(r).end;
-      if (r != rank && e.taken() && (e.left() || e.died()))
+      if (r != rank && e.gone())
         return end("rank " + std::to_string(r) + " is " + (e.left() ? "gone" : "dead"));
     }
   }

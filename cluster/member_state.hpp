@@ -15,5 +15,9 @@ enum class member_state : std::uint8_t {
   suspect,  // silent: gets no new work
   dead      // for good: the process may come back under another incarnation only
 };
+// Nothing comes from that process any more.
+constexpr bool is_over(member_state s) {
+  return s == member_state::left || s == member_state::dead;
+}
 
 } // namespace troupe

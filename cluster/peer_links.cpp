@@ -48,7 +48,7 @@ peer_links::peer_links(peer_links_setup setup) : setup_(std::move(setup)) {
     o.self = {setup_.cluster + "." + setup_.group, static_cast<std::uint32_t>(setup_.rank), setup_.incarnation,
               build_id()};
     o.traffic = traffic;
-    o.bind = "tcp://" + setup_.tcp_address + ":*";
+    o.bind = any_port_of(setup_.tcp_address);
     o.rules = default_rules(traffic);
     auto link = bulk_link::start(*setup_.bulk, o);
     if (!link)

@@ -39,6 +39,8 @@ public:
   bool left() const { return left_.load(std::memory_order_seq_cst) != 0; }
   // Whether a process took it and is gone without leave(). Asks the system: not for every record.
   bool died() const;
+  // Whether a process had it and has it no more; asks the system, too.
+  bool gone() const { return taken() && (left() || died()); }
 
 private:
   std::atomic<std::uint64_t> beats_{0};

@@ -158,10 +158,7 @@ struct step_board::state {
     return who;
   }
   bool one_died(const std::vector<std::size_t>& who) const {
-    return std::ranges::any_of(who, [this](std::size_t e) {
-      const shared_end& end = view.slot(e).executor;
-      return end.taken() && (end.left() || end.died());
-    });
+    return std::ranges::any_of(who, [this](std::size_t e) { return view.slot(e).executor.gone(); });
   }
   status collect(std::uint64_t turn);
 };

@@ -538,7 +538,7 @@ std::string step_link_server::failure() const {
   }
   // Between steps nobody else looks.
   for (std::size_t e = 0; e < state_->board.executors(); ++e)
-    if (const shared_end& end = state_->board.executor(e); end.taken() && (end.left() || end.died()))
+    if (state_->board.executor(e).gone())
       return "executor " + std::to_string(e) + " is gone";
   return {};
 }

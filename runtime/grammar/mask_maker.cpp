@@ -327,51 +327,69 @@ std::size_t mask_maker::add_loop(const loop_place& loop, const loop_table& table
     if (from != dead_frontier)
       nodes += walk(from, e.node, vocabulary_->trie().end(e.node), row, work);
   }
-  std::array<way_place, most_token_bytes + 1> way;
-  way[0] = way_from(loop.exit, work);
-  const auto& class_of = store_.network().class_of;
+  const way_place exit = way_from(loop.exit, work);
   for (const unsigned char first : table.rest_bytes()) {
     if (!counted(++nodes, work))
       break;
-    if (read(way[0], class_of[first], work) == dead_frontier)
+    if (read(exit, store_.network().class_of[first], work) == dead_frontier)
       continue;
-    if (table.late().size() > few_exits) {
-      for (const loop_table::late_exit& late : table.late(first)) {
-        if (late.rounds > room || loop.done + late.rounds < loop.min)
-          continue;
-        const std::string_view text = vocabulary_->text(late.id);
-        frontier to = loop.exit;
-        for (std::size_t i = text.size() - late.rest; i < text.size() && to != dead_frontier; ++i) {
-          if (!counted(++nodes, work))
-            return nodes;
-          to = store_.step_lean(to, class_of[static_cast<unsigned char>(text[i])], work);
-        }
-        if (to != dead_frontier)
-          set_bit(row, late.id);
-      }
-      continue;
-    }
-    const token_trie& rests = table.rests(first);
-    for (std::uint32_t node = 0; node < rests.size();) {
-      if (!counted(++nodes, work))
-        break;
-      const std::uint32_t depth = rests.depth(node);
-      const frontier to = read(way[depth - 1], class_of[rests.byte(node)], work);
-      if (to == dead_frontier) {
-        node = rests.end(node);
-        continue;
-      }
-      for (std::uint32_t i = rests.first_id(node); i < rests.last_id(node); ++i) {
-        const loop_table::late_exit& late = table.late()[static_cast<std::size_t>(rests.ids()[i])];
-        if (late.rounds <= room && loop.done + late.rounds >= loop.min)
-          set_bit(row, late.id);
-      }
-      if (rests.children(node) > 0)
-        way[depth] = way_below(rests, node, to, work);
-      ++node;
-    }
+    const auto fits = [&](const loop_table::late_exit& late) {
+      return late.rounds <= room && loop.done + late.rounds >= loop.min;
+    };
+    if (table.late().size() > few_exits)
+      add_exits_by_token(loop.exit, table.late(first), fits, row, nodes, work);
+    else
+      add_exits_by_trie(exit, table, first, fits, row, nodes, work);
   }
   return nodes;
+}
+
+// Of tokens that fit; what they read behind the loop is looked up for each by itself.
+template <class Fits>
+void mask_maker::add_exits_by_token(frontier exit, std::span<const loop_table::late_exit> exits, const Fits& fits,
+                                    std::uint32_t* row, std::size_t& nodes, mask_work& work) {
+  const auto& class_of = store_.network().class_of;
+  for (const loop_table::late_exit& late : exits) {
+    if (!fits(late))
+      continue;
+    frontier to = exit;
+    const std::string_view text = vocabulary_->text(late.id);
+    for (const char c : text.substr(text.size() - late.rest)) {
+      if (!counted(++nodes, work))
+        return;
+      to = store_.step_lean(to, class_of[static_cast<unsigned char>(c)], work);
+      if (to == dead_frontier)
+        break;
+    }
+    if (to != dead_frontier)
+      set_bit(row, late.id);
+  }
+}
+
+// Likewise of those whose rests begin with `first`, by the trie of these rests.
+template <class Fits>
+void mask_maker::add_exits_by_trie(const way_place& exit, const loop_table& table, unsigned char first,
+                                   const Fits& fits, std::uint32_t* row, std::size_t& nodes, mask_work& work) {
+  const token_trie& rests = table.rests(first);
+  const auto& class_of = store_.network().class_of;
+  std::array<way_place, most_token_bytes + 1> way;
+  way[0] = exit;
+  for (std::uint32_t node = 0; node < rests.size();) {
+    if (!counted(++nodes, work))
+      break;
+    const std::uint32_t depth = rests.depth(node);
+    const frontier to = read(way[depth - 1], class_of[rests.byte(node)], work);
+    if (to == dead_frontier) {
+      node = rests.end(node);
+      continue;
+    }
+    for (std::uint32_t i = rests.first_id(node); i < rests.last_id(node); ++i)
+      if (const auto& late = table.late()[static_cast<std::size_t>(rests.ids()[i])]; fits(late))
+        set_bit(row, late.id);
+    if (rests.children(node) > 0)
+      way[depth] = way_below(rests, node, to, work);
+    ++node;
+  }
 }
 
 // Sets the bits of the tokens that end in nodes [node, end), a whole subtree or all; `from` is where the parent is.

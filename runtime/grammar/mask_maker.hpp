@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -82,6 +83,13 @@ private:
                          std::uint32_t most_depth, std::uint32_t* row, mask_work& work);
   bool read_alike(frontier a, frontier b, std::uint32_t bytes, mask_work& work);
   std::size_t walk_differences(frontier f, frontier base, std::uint32_t* row, mask_work& work);
+  // These add it to `nodes`. fits(late exit): its rounds are within the loop's limits.
+  template <class Fits>
+  void add_exits_by_token(frontier exit, std::span<const loop_table::late_exit> exits, const Fits& fits,
+                          std::uint32_t* row, std::size_t& nodes, mask_work& work);
+  template <class Fits>
+  void add_exits_by_trie(const way_place& exit, const loop_table& table, unsigned char first, const Fits& fits,
+                         std::uint32_t* row, std::size_t& nodes, mask_work& work);
   void add_special_bits(frontier f, std::uint32_t* row, mask_work& work);
   void keep(frontier f, const std::uint32_t* base, const std::uint32_t* row);
 

@@ -145,8 +145,7 @@ void step_cost::observe(const step_observation& o) {
   // A step takes time, whatever its context is believed to have cost: paces are quotients.
   constexpr double least = .05;
   const double ms = std::max(o.forward_ms - kv_ms_ * static_cast<double>(o.kv_tokens), least * at->ms);
-  const double own_pace = learn_shape(s, at->ms, ms);
-  learn_drafting(o, own_pace > 0 ? own_pace : pace());
+  learn_drafting(o, learn_shape(s, at->ms, ms));
   s.residual.add((ms - at->ms) / at->rows);
   slope_ = std::max(0.0, median_of_medians(&size_samples::residual));
 }

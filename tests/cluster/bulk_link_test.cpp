@@ -340,6 +340,11 @@ BOOST_AUTO_TEST_CASE(frames_of_an_older_membership_are_dropped_and_counted) {
   BOOST_TEST(to->send(made_frame(5, 1, 9, 10, 2), 60s).failure().code == "closed");
 }
 
+BOOST_AUTO_TEST_CASE(the_system_chooses_ports_of_both_kinds_of_addresses) {
+  BOOST_TEST(any_port_of("127.0.0.1") == "tcp://127.0.0.1:*");
+  BOOST_TEST(any_port_of("::1") == "tcp://[::1]:*");
+}
+
 BOOST_AUTO_TEST_CASE(addresses_that_leave_the_host_need_mutual_security) {
   bulk_context plain;
   auto o = options_of(1, 11);

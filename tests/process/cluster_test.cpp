@@ -38,6 +38,39 @@ std::string long_lines(int count) {
   return lines;
 }
 
+// Decode workers 0 and 1 are ranks of one engine. It serves, and each has computed every step.
+void compute_together(running_cluster& c, const std::string& lines,
+                      const std::map<std::string, std::string>& expected) {
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  BOOST_TEST(up.err == "");
+  const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file});
+  BOOST_TEST(run.err == "");
+  check_equal(by_id(run.out), expected);
+  c.wait_until([](const nlohmann::json& s) {
+    return steps_of(s, "decode.0") > 20 && steps_of(s, "decode.0") == steps_of(s, "decode.1");
+  });
+}
+
+// Whichever of them is killed, both are started anew, and no byte changes.
+void end_together(running_cluster& c, const std::string& lines, const std::map<std::string, std::string>& expected) {
+  for (const std::string victim : {"decode.1", "decode.0"}) {
+    const auto incarnations = [&] {
+      return std::pair(c.record("decode.0")["incarnation"].get<std::uint64_t>(),
+                       c.record("decode.1")["incarnation"].get<std::uint64_t>());
+    };
+    const auto before = incarnations();
+    const std::uint64_t steps = steps_of(c.status(), "decode.0");
+    running_batch batch(c, lines);
+    c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.0") > steps + 10; });
+    c.kill(victim);
+    check_equal(batch.results(), expected);
+    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+    BOOST_TEST(incarnations().first != before.first); // the whole engine was started anew
+    BOOST_TEST(incarnations().second != before.second);
+  }
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(cluster_verbs)
@@ -158,36 +191,14 @@ BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
   running_cluster c({.group_keys = "context_parallel = 2\n"});
   const std::string lines = long_lines(16);
   const auto expected = alone(lines);
-  const auto up = c.launch();
-  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
-  BOOST_TEST(up.err == "");
-  const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file});
-  BOOST_TEST(run.err == "");
-  check_equal(by_id(run.out), expected);
-  c.wait_until([](const nlohmann::json& s) { // each has computed every step
-    return steps_of(s, "decode.0") > 20 && steps_of(s, "decode.0") == steps_of(s, "decode.1");
-  });
+  compute_together(c, lines, expected);
   const auto members = c.status()["members"];
   for (const auto& m : members)
     if (m["role"] == "worker")
       BOOST_TEST(m["cp_rank"] == m["rank"]);
   BOOST_TEST(contains(run_troupe({"status", c.file}).out,
                       "engine 0 of decode: ranks 0 to 1 compute prompts together, decode.0 takes requests"));
-  for (const std::string victim : {"decode.1", "decode.0"}) {
-    const auto incarnations = [&] {
-      return std::pair(c.record("decode.0")["incarnation"].get<std::uint64_t>(),
-                       c.record("decode.1")["incarnation"].get<std::uint64_t>());
-    };
-    const auto before = incarnations();
-    const std::uint64_t steps = steps_of(c.status(), "decode.0");
-    running_batch batch(c, lines);
-    c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.0") > steps + 10; });
-    c.kill(victim);
-    check_equal(batch.results(), expected);
-    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
-    BOOST_TEST(incarnations().first != before.first); // the whole engine was started anew
-    BOOST_TEST(incarnations().second != before.second);
-  }
+  end_together(c, lines, expected);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }
@@ -198,15 +209,7 @@ BOOST_AUTO_TEST_CASE(workers_on_two_nodes_compute_prompts_together_and_end_toget
   running_cluster c({.nodes = 2, .group_keys = "context_parallel = 2\n", .on = "\"n0\", \"n1\""});
   const std::string lines = long_lines(16);
   const auto expected = alone(lines);
-  const auto up = c.launch();
-  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
-  BOOST_TEST(up.err == "");
-  const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file});
-  BOOST_TEST(run.err == "");
-  check_equal(by_id(run.out), expected);
-  c.wait_until([](const nlohmann::json& s) { // each has computed every step
-    return steps_of(s, "decode.0") > 20 && steps_of(s, "decode.0") == steps_of(s, "decode.1");
-  });
+  compute_together(c, lines, expected);
   for (const auto& m : c.status()["members"])
     if (m["role"] == "worker")
       BOOST_TEST(m["node"] == "n" + m["rank"].dump());
@@ -214,21 +217,7 @@ BOOST_AUTO_TEST_CASE(workers_on_two_nodes_compute_prompts_together_and_end_toget
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) // only the board of the steps on n1
     if (const std::string name = entry.path().filename(); name.starts_with("troupe." + c.name + "."))
       BOOST_TEST((name.starts_with("troupe." + c.name + ".n1.cp0.") && name.ends_with("-steps")), name);
-  for (const std::string victim : {"decode.1", "decode.0"}) {
-    const auto incarnations = [&] {
-      return std::pair(c.record("decode.0")["incarnation"].get<std::uint64_t>(),
-                       c.record("decode.1")["incarnation"].get<std::uint64_t>());
-    };
-    const auto before = incarnations();
-    const std::uint64_t steps = steps_of(c.status(), "decode.0");
-    running_batch batch(c, lines);
-    c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.0") > steps + 10; });
-    c.kill(victim);
-    check_equal(batch.results(), expected);
-    c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
-    BOOST_TEST(incarnations().first != before.first); // the whole engine was started anew
-    BOOST_TEST(incarnations().second != before.second);
-  }
+  end_together(c, lines, expected);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }

@@ -48,7 +48,7 @@ struct running_cluster {
     std::string coordinators = "\"n0\"", launcher = "local";
     std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
     std::string prompt_keys{};                          // of the group that computes prompts
-    std::string on = "\"n0\"", prompts_on = "\"n0\"";   // where the workers run
+    std::string on = "\"n0\"";                          // where the workers run that compute no prompts
   };
   explicit running_cluster(const shape& s) {
     std::ofstream out(file);
@@ -59,8 +59,8 @@ struct running_cluster {
     for (int i = 0; i < s.nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
     if (s.prompts > 0)
-      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [" << s.prompts_on
-          << "]\ncount = " << s.prompts << "\ndevice = \"cpu\"\nthreads = 1\n"
+      out << "[[worker_group]]\nname = \"prefill\"\nengine = \"prompt\"\nnode = [\"n0\"]\ncount = " << s.prompts
+          << "\ndevice = \"cpu\"\nthreads = 1\n"
           << s.prompt_keys;
     out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
         << "\"\nnode = [" << s.on << "]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
