@@ -2,6 +2,7 @@
 #include "actors/context_sender.hpp"
 #include "actors/gateway.hpp"
 #include "cluster/build_id.hpp"
+#include <algorithm>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <utility>
@@ -167,10 +168,19 @@ void context_hosts::hear(const view& v) {
   meeting_->set_peers(there);
 }
 
-// Of rank 0, to the first rank of another host. False: not yet.
-bool context_hosts::link_to(other_host& o) {
-  if (o.steps->connected())
+// Of rank 0: one host that is not connected, in turn, since an attempt may take its time. True: all are.
+bool context_hosts::link_next() {
+  const auto connected = [](const other_host& o) { return o.steps->connected(); };
+  if (std::ranges::all_of(others_, connected))
     return true;
+  do
+    tried_ = (tried_ + 1) % others_.size();
+  while (connected(others_[tried_]));
+  return link_to(others_[tried_]) && std::ranges::all_of(others_, connected);
+}
+
+// To the first rank of another host. False: not yet.
+bool context_hosts::link_to(other_host& o) {
   member there;
   {
     const std::lock_guard lock(guard_);
@@ -188,6 +198,11 @@ bool context_hosts::link_to(other_host& o) {
   return bool(linked);
 }
 
+void context_hosts::end() {
+  for (const other_host& o : others_)
+    o.steps->shut();
+}
+
 std::string context_hosts::look() {
   {
     const std::lock_guard lock(guard_);
@@ -197,12 +212,10 @@ std::string context_hosts::look() {
   // Ranks that end while they load: views name only those that have.
   if (beside_ && beside_->lost())
     return "a rank of this node is gone";
-  bool linked = true;
-  for (other_host& o : others_) {
-    linked = link_to(o) && linked;
+  for (const other_host& o : others_)
     if (o.steps->lost())
       return fmt::format("rank {} is gone: the link that takes its node the steps is lost", o.first);
-  }
+  const bool linked = link_next();
   if (server_ && server_->lost())
     return "rank 0 is gone: the link that brings its steps is lost";
   if (const std::string why = server_ ? server_->failure() : ""; !why.empty())

@@ -34,9 +34,10 @@ public:
 
   void be_ready();          // this rank would take steps; the others hear it once its own get everywhere
   void hear(const view& v); // on any thread
-  // Connects what is there, and looks after it; called now and then by one thread. Why the group is to end, beside what
-  // the meeting says; empty: it is not.
+  // Connects what is there, one host a call, and looks after it; called now and then by one thread. Why the group is to
+  // end, beside what the meeting says; empty: it is not.
   std::string look();
+  void end(); // on any thread: no step is sent any more, and none waited for
 
 private:
   struct other_host { // of rank 0
@@ -48,6 +49,7 @@ private:
   std::string board_name() const;
   step_board make_board(std::size_t ranks) const;
   bool take_place();
+  bool link_next();
   bool link_to(other_host& o);
 
   const context_place place_;
@@ -55,7 +57,8 @@ private:
   std::string shape_, token_; // of rank 0; of who has a server
   std::vector<std::shared_ptr<step_carrier>> carriers_;
   std::shared_ptr<steps_by_board> beside_; // of rank 0, to the ranks of its own host
-  std::vector<other_host> others_;
+  std::vector<other_host> others_;         // not changed once it leads
+  std::size_t tried_ = 0;                  // of them, the last that was to be connected; the looking thread's
   std::optional<step_link_server> server_; // of the first rank of a host without rank 0
   std::optional<step_board_executor> orders_;
   std::shared_ptr<meeting_links> meeting_;

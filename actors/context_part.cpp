@@ -162,14 +162,20 @@ void context_part::stop() {
   }
   changed_.notify_all();
   if (board_)
-    board_->end("rank " + std::to_string(place_.rank) + " ends"); // a step that this one waits in, too
+    end("rank " + std::to_string(place_.rank) + " ends"); // a step that this one waits in, too
   for (std::thread* t : {&watcher_, &follower_})
     if (t->joinable())
       t->join();
 }
 
-void context_part::fail(const std::string& why) {
+void context_part::end(const std::string& why) {
   board_->end(why);
+  if (hosts_)
+    hosts_->end(); // a follower that cannot be reached would be waited for
+}
+
+void context_part::fail(const std::string& why) {
+  end(why);
   const std::lock_guard lock(guard_);
   if (!why_.empty())
     return;

@@ -64,6 +64,7 @@ public:
   void stop();                                         // on_lost is not called any more
 
 private:
+  void end(const std::string& why); // the meeting and the steps, of all ranks
   void watch();
   void follow(std::shared_ptr<step_engine> own);
 

@@ -31,8 +31,17 @@ status steps_by_link::connect(const endpoint& at, step_link_identity server, std
   if (!made)
     return made.failure();
   const std::lock_guard lock(guard_);
+  if (shut_)
+    return error{"closed", "the group has ended"};
   link_ = std::make_shared<step_link>(std::move(*made));
   return nothing{};
+}
+
+void steps_by_link::shut() {
+  const std::lock_guard lock(guard_);
+  shut_ = true;
+  if (link_)
+    link_->shut();
 }
 
 bool steps_by_link::lost() const {

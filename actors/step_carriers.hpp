@@ -31,14 +31,15 @@ private:
   std::vector<byte_span> commands_; // [ranks of this host], all the same
 };
 
-// connect() and lost() may be called by any thread, the rest by that which sends.
+// connect(), lost() and shut() may be called by any thread, the rest by that which sends.
 class steps_by_link final : public step_carrier {
 public:
   explicit steps_by_link(std::size_t ranks) : commands_(ranks) {}
-  // Once, if it succeeds. Failures: those of step_link::connect.
+  // Once, if it succeeds. Failures: those of step_link::connect, "closed".
   status connect(const endpoint& at, step_link_identity server, std::chrono::milliseconds limit);
   bool connected() const { return link() != nullptr; }
   bool lost() const; // it was connected
+  void shut();       // for good: who posts or waits fails now
   status post(std::uint64_t number, byte_span piece, std::chrono::milliseconds limit) override;
   status wait(std::uint64_t number, std::chrono::milliseconds limit) override;
 
@@ -47,6 +48,7 @@ private:
 
   mutable std::mutex guard_;
   std::shared_ptr<step_link> link_; // guarded
+  bool shut_ = false;               // guarded
   std::vector<byte_span> commands_; // [ranks there], all the same
 };
 

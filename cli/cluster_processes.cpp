@@ -158,14 +158,25 @@ std::vector<expert_group_setup> expert_groups_of(const loaded_cluster& c) {
   return groups;
 }
 
-// Waits for the rank that leads the engine of this one. False: told to end before.
+// Waits for the rank that leads the engine of this one, and says so now and then. False: told to end before.
 bool joined_engine(context_part& ranks, interrupts& signals, const cluster_process_options& o,
                    const cluster_identity& cluster) {
+  using clock = std::chrono::steady_clock;
+  constexpr auto ask_every = milliseconds(250), say_every = milliseconds(5000);
   bool joined = false;
+  auto ask = clock::now(), say = ask + say_every;
   std::optional<coordinator_client> coordinator;
   if (ranks.place().on_several_nodes())
     coordinator.emplace(cluster);
   serve(signals, o, [&] {
+    const auto now = clock::now();
+    if (now >= say) {
+      spdlog::info("event=waiting_for_rank0 rank={} engine_of={}", ranks.place().rank, ranks.place().first);
+      say = now + say_every;
+    }
+    if (coordinator && now < ask)
+      return false;
+    ask = now + ask_every;
     std::vector<member_entry> known;
     if (coordinator)
       if (const auto s = coordinator->status())

@@ -47,6 +47,7 @@ struct meeting_links::state {
     std::shared_ptr<bulk_sender> to; // null: it is not there yet
     std::shared_ptr<bulk_receiver> from;
     bool told_ready = false, told_end = false; // of this rank
+    bool knows_ready = false;                  // what was told has arrived
     bool ready = false;                        // it has said so
     std::deque<visit> came;                    // to meetings that are not over here
   };
@@ -163,6 +164,27 @@ struct meeting_links::state {
         lose(d.rank, sent.failure());
     }
     return all;
+  }
+
+  // What was told may still not arrive, and nothing else is sent before the first meeting that would show it.
+  void look_after_words() {
+    for (std::size_t r = 0; r < peers.size(); ++r) {
+      std::shared_ptr<bulk_sender> to;
+      {
+        const std::lock_guard lock(guard);
+        if (peers[r].told_ready && !peers[r].knows_ready)
+          to = peers[r].to;
+      }
+      if (!to)
+        continue;
+      const auto arrived = to->wait_delivered(ready_stream, milliseconds(0));
+      if (arrived) {
+        const std::lock_guard lock(guard);
+        peers[r].knows_ready = true;
+      } else if (arrived.failure().code != "timed_out") {
+        lose(r, arrived.failure());
+      }
+    }
   }
 
   bool send_rows(std::size_t rank, std::uint64_t number, const payload_bytes& rows, clock::time_point until) {
@@ -338,6 +360,7 @@ void meeting_links::end(const std::string& why) {
 std::optional<error> meeting_links::failure() {
   state& s = *state_;
   (void)s.say_words();
+  s.look_after_words();
   if (std::unique_lock lock(s.receiving, std::try_to_lock); lock) // else a meeting is under way, and finds out itself
     for (std::size_t r = 0; r < s.peers.size() && !s.ended(); ++r)
       s.take_from(r, milliseconds(0));

@@ -90,18 +90,25 @@ bool allowed(const step_board_options& o) {
          o.ring_bytes <= (std::size_t{1} << 30);
 }
 
-// Into the slot, or into the ring with a note in the slot.
-status put(std::byte* slot, std::size_t slot_bytes, ring_writer& ring, std::uint64_t step, byte_span bytes,
-           std::chrono::nanoseconds limit) {
+// Where the bytes of a message will lie: in the slot, or in the ring if they are too many.
+result<std::byte*> room_for(std::byte* slot, std::size_t slot_bytes, ring_writer& ring, std::size_t bytes,
+                            std::chrono::steady_clock::time_point until) {
+  if (bytes <= slot_bytes)
+    return slot + sizeof(message_head);
+  const auto room =
+      ring.reserve(bytes, std::max(until - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
+  return room ? result<std::byte*>(room->data()) : room.failure();
+}
+
+// There, with a note in the slot.
+void put(std::byte* slot, std::size_t slot_bytes, ring_writer& ring, std::uint64_t step, byte_span bytes,
+         std::byte* room) {
   const message_head head{step, static_cast<std::uint32_t>(bytes.size()), bytes.size() > slot_bytes ? 1U : 0U};
-  if (head.in_ring != 0) {
-    if (const auto written = ring.write({bytes}, limit); !written)
-      return written.failure();
-  } else if (!bytes.empty()) {
-    std::memcpy(slot + sizeof head, bytes.data(), bytes.size());
-  }
+  if (!bytes.empty())
+    std::memcpy(room, bytes.data(), bytes.size());
+  if (head.in_ring != 0)
+    ring.publish();
   std::memcpy(slot, &head, sizeof head);
-  return nothing{};
 }
 
 // Out of the slot, in place, or out of the ring into `copy`. What stands in the segment is checked, not believed.
@@ -142,7 +149,7 @@ struct step_board::state {
   std::vector<ring_writer> commands;
   std::vector<ring_reader> answers;
   std::uint64_t posted = 0;             // steps; the posting thread's
-  bool broken = false;                  // likewise
+  std::vector<std::byte*> rooms;        // [executors] of the step that is being posted; likewise
   std::atomic<std::uint64_t> waited{0}; // steps whose answers were given out; the waiting thread's
   std::array<std::vector<std::vector<std::uint8_t>>, steps_out_max> large; // [turn][executor] answers out of rings
   std::array<std::vector<byte_span>, steps_out_max> given;                 // [turn][executor]
@@ -227,21 +234,24 @@ status step_board::post(std::uint64_t step, std::span<const byte_span> commands,
   if (commands.size() != o.executors)
     return error{"bad_options",
                  std::to_string(commands.size()) + " commands for " + std::to_string(o.executors) + " executors"};
-  if (s.broken)
-    return error{"broken", "a step was posted in part; make a new board"};
   if (s.posted - s.waited.load(std::memory_order_seq_cst) >= o.steps_out)
     return error{"busy", std::to_string(o.steps_out) + " steps are out already"};
   for (std::size_t e = 0; e < commands.size(); ++e)
     if (commands[e].size() > o.slot_bytes && commands[e].size() > s.commands[e].largest())
       return error{"too_large", "a command of " + std::to_string(commands[e].size()) + " bytes; the board takes " +
                                     std::to_string(s.commands[e].largest())};
+  // Room for all first, so that nobody gets the command of a step that was not posted.
+  s.rooms.resize(o.executors);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (std::size_t e = 0; e < commands.size(); ++e) {
+    const auto room = room_for(s.view.command(e, s.posted), o.slot_bytes, s.commands[e], commands[e].size(), until);
+    if (!room)
+      return error{room.failure().code == "timed_out" ? "timed_out" : "executor_gone",
+                   "executor " + std::to_string(e) + ": " + room.failure().message};
+    s.rooms[e] = *room;
+  }
   for (std::size_t e = 0; e < commands.size(); ++e)
-    if (const auto written = put(s.view.command(e, s.posted), o.slot_bytes, s.commands[e], step, commands[e], limit);
-        !written) {
-      s.broken = true; // the executors before e may have theirs in their rings
-      return error{written.failure().code == "timed_out" ? "timed_out" : "executor_gone",
-                   "executor " + std::to_string(e) + ": " + written.failure().message};
-    }
+    put(s.view.command(e, s.posted), o.slot_bytes, s.commands[e], step, commands[e], s.rooms[e]);
   s.view.control().counters[s.posted % o.steps_out].missing.store(o.executors, std::memory_order_seq_cst);
   ++s.posted;
   for (std::size_t e = 0; e < o.executors; ++e)
@@ -382,11 +392,12 @@ status step_board_executor::answer(byte_span bytes, std::chrono::nanoseconds lim
     return error{"no_command", "there is no command to answer"};
   const step_board_options& o = s.view.options();
   board_control& control = s.view.control();
-  if (const auto written = put(s.view.answer(s.index, s.answered), o.slot_bytes, s.answers,
-                               s.steps[s.answered % o.steps_out], bytes, limit);
-      !written)
-    return written.failure();
   const std::size_t place = s.answered % o.steps_out;
+  std::byte* slot = s.view.answer(s.index, s.answered);
+  const auto room = room_for(slot, o.slot_bytes, s.answers, bytes.size(), std::chrono::steady_clock::now() + limit);
+  if (!room)
+    return room.failure();
+  put(slot, o.slot_bytes, s.answers, s.steps[place], bytes, *room);
   ++s.answered;
   s.view.slot(s.index).answered.store(s.answered, std::memory_order_seq_cst);
   if (control.counters[place].missing.fetch_sub(1, std::memory_order_seq_cst) == 1)

@@ -49,8 +49,8 @@ public:
 
   std::size_t executors() const;
 
-  // One command for each executor, in their order. Failures: "busy" (as many steps are out as there may be),
-  // "too_large", "timed_out" (a ring stayed full) and "executor_gone", after which every post() is "broken".
+  // One command for each executor, in their order, or for none of them. Failures: "busy" (as many steps are out as
+  // there may be), "too_large", "timed_out" (a ring stayed full; it may be tried again), "executor_gone".
   status post(std::uint64_t step, std::span<const byte_span> commands, std::chrono::nanoseconds limit);
 
   // The answers of all executors to the oldest step that was not waited for, which is `step`; valid until as many more

@@ -28,6 +28,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds look_every{200}; // of the server's threads, at whether they are to end
+
 // ---- frames: 32 bytes of head, then `count` lengths, then as many texts
 
 enum class link_kind : std::uint8_t { hello = 1, welcome, refusal, step, answers, failed };
@@ -301,6 +303,10 @@ result<step_link> step_link::connect(const std::string& address, std::uint16_t p
   if (fd < 0)
     return error{"unreachable", where + ": " + reason(errno)};
   auto s = std::make_unique<state>(fd);
+  const auto until = clock::now() + limit;
+  const auto left = [&] {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(until - clock::now()), std::chrono::milliseconds(0));
+  };
   if (::connect(fd, to->get(), to->bytes) != 0) {
     int code = errno;
     socklen_t bytes = sizeof code;
@@ -313,9 +319,9 @@ result<step_link> step_link::connect(const std::string& address, std::uint16_t p
       return error{"unreachable", where + ": " + reason(code)};
   }
   const auto words = words_of(identity);
-  if (const auto sent = s->link.send(link_kind::hello, 0, spans_of(words), limit); !sent)
+  if (const auto sent = s->link.send(link_kind::hello, 0, spans_of(words), left()); !sent)
     return error{"unreachable", where + ": " + sent.failure().message};
-  const auto answer = s->link.receive(limit);
+  const auto answer = s->link.receive(left());
   if (!answer)
     return error{"unreachable", where + ": " + answer.failure().message};
   if (answer->kind != link_kind::welcome)
@@ -341,6 +347,9 @@ result<std::span<const byte_span>> step_link::wait(std::uint64_t step, std::chro
 
 bool step_link::lost() const {
   return state_->link.lost();
+}
+void step_link::shut() {
+  state_->link.shut();
 }
 
 // ---- server
@@ -433,13 +442,16 @@ bool step_link_server::state::greet(connection& to) {
 
 void step_link_server::state::serve(const std::shared_ptr<connection>& from) {
   while (!ended()) {
-    const auto frame = from->receive(std::chrono::milliseconds(200));
+    const auto frame = from->receive(look_every);
     if (!frame && frame.failure().code == "timed_out")
       continue;
     if (!frame || frame->kind != link_kind::step)
       return;
     // The answerer may know of the step only when it is on the board.
-    const auto posted = board.post(frame->step, frame->parts, options.board_limit);
+    const auto until = clock::now() + options.board_limit;
+    auto posted = board.post(frame->step, frame->parts, look_every);
+    while (!posted && posted.failure().code == "timed_out" && clock::now() < until && !ended())
+      posted = board.post(frame->step, frame->parts, look_every);
     if (!posted)
       return fail(from, frame->step, posted.failure());
     const std::lock_guard lock(guard);
@@ -459,7 +471,7 @@ void step_link_server::state::answer_steps() {
         return;
       step = out.front();
     }
-    const auto answers = board.wait(step, std::chrono::milliseconds(200));
+    const auto answers = board.wait(step, look_every);
     if (!answers && answers.failure().code == "timed_out")
       continue; // how long a step may take is for the scheduler to say
     {

@@ -29,7 +29,8 @@ struct step_link_identity {
 // The scheduler's side. post() and wait() may be called by two threads, each by one.
 class step_link {
 public:
-  // Failures: "unreachable", "refused" (another cluster, incarnation, token or number of executors).
+  // Failures: "unreachable", "refused" (another cluster, incarnation, token or number of executors). All of it, the
+  // greeting included, takes at most `limit`.
   static result<step_link> connect(const std::string& address, std::uint16_t port, const step_link_identity& identity,
                                    std::chrono::milliseconds limit);
   step_link(step_link&&) noexcept;
@@ -42,8 +43,9 @@ public:
   // Answers to `step`, in the order of posting; valid until the next wait(). Failures: "timed_out" (it may be waited
   // for again), "peer_gone", "executor_gone" with the board's words, "wrong_step", "bad_frame".
   result<std::span<const byte_span>> wait(std::uint64_t step, std::chrono::milliseconds limit);
-  // Whether the server's side of the connection is gone, as far as the system knows; on any thread.
+  // On any thread: whether the server's side of the connection is gone, as far as the system knows.
   bool lost() const;
+  void shut(); // likewise: who posts or waits hears "peer_gone" now
 
 private:
   struct state;

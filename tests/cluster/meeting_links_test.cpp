@@ -1,4 +1,5 @@
 #include "cluster/meeting_links.hpp"
+#include "tests/support/frame_relay.hpp"
 #include "tests/support/linked_ranks.hpp"
 #include "tests/support/sanitizers.hpp"
 #include <boost/test/unit_test.hpp>
@@ -142,6 +143,23 @@ BOOST_AUTO_TEST_CASE(a_rank_that_leaves_or_is_no_member_any_more_is_missed) {
   auto two = linked_ranks(2, 64);
   two[0]->set_peers({});
   BOOST_TEST(failure_once(*two[0]).starts_with("rank 1 is gone: "));
+}
+
+// Nothing is sent between the word that a rank is ready and the first meeting: a word that is lost must not be waited
+// for without an end.
+BOOST_AUTO_TEST_CASE(a_word_that_does_not_arrive_ends_it) {
+  auto all = unlinked_ranks(2, 64);
+  frame_relay relay(all[1]->endpoint(), {}, 1);
+  all[0]->set_peers({{1, rank_of_links(1).incarnation, relay.endpoint(), ""}});
+  all[1]->set_peers({{0, rank_of_links(0).incarnation, all[0]->endpoint(), ""}});
+  for (int i = 0; i < 6000 && relay.messages() < 2; ++i) // a greeting there and back
+    std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);
+  relay.cut(true);
+  all[0]->be_ready();
+  const std::string why = failure_once(*all[0]);
+  BOOST_TEST(why.starts_with("rank 1 is gone: "), why);
+  BOOST_TEST(why.find("has not answered for too long") != std::string::npos, why);
 }
 
 // Whatever a member sends, no more is kept of it than a rank of the group would send.

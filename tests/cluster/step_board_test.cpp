@@ -106,6 +106,44 @@ BOOST_AUTO_TEST_CASE(executors_that_never_came_run_into_the_limit) {
   BOOST_TEST(board.missing().size() == 8u);
 }
 
+// Executor 1 takes nothing, and its ring fills up: executor 0 must not get a step that was not posted.
+BOOST_AUTO_TEST_CASE(a_step_is_posted_to_all_or_to_nobody) {
+  const segment_names names;
+  const step_board_options small{.executors = 2, .slot_bytes = 8, .ring_bytes = 2048, .steps_out = steps_out_max};
+  auto board = std::move(step_board::create(names("s", "x"), small)).value();
+  auto first = std::move(step_board_executor::attach(names("s", "x"), 0)).value();
+  auto second = std::move(step_board_executor::attach(names("s", "x"), 1)).value();
+  const auto command = [](std::uint64_t step) { return bytes(700, static_cast<std::uint8_t>(step)); };
+  const auto post = [&](std::uint64_t step) {
+    const bytes c = command(step);
+    return board.post(step, std::vector<byte_span>{c, c}, 1ms);
+  };
+  const auto takes = [&](step_board_executor& e, std::uint64_t step) {
+    const auto got = e.next(0s);
+    BOOST_REQUIRE(got);
+    BOOST_TEST(got->step == step);
+    BOOST_TEST(equal(got->bytes, command(step)));
+  };
+  std::uint64_t step = 1;
+  for (;; ++step) {
+    const auto posted = post(step);
+    if (!posted) {
+      BOOST_TEST(posted.failure().code == "timed_out");
+      BOOST_TEST(posted.failure().message.starts_with("executor 1: "));
+      break;
+    }
+    takes(first, step);
+    BOOST_REQUIRE(step < steps_out_max);
+  }
+  BOOST_TEST(step > 1u);
+  BOOST_TEST(first.next(0s).failure().code == "timed_out");
+  takes(second, 1);
+  BOOST_REQUIRE(post(step)); // the same again, and another one
+  takes(first, step);
+  for (std::uint64_t s = 2; s <= step; ++s)
+    takes(second, s);
+}
+
 BOOST_AUTO_TEST_CASE(executors_hear_of_the_death_of_the_scheduler) {
   const segment_names names;
   forked scheduler([&] {

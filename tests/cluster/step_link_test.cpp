@@ -140,6 +140,62 @@ BOOST_AUTO_TEST_CASE(an_executor_that_ends_before_any_step_is_seen) {
   BOOST_TEST(server->failure() == "executor 2 is gone");
 }
 
+// The board's ring is full and stays so; nobody wants to wait `board_limit` for the end of the process.
+BOOST_AUTO_TEST_CASE(a_server_ends_while_a_step_finds_no_room) {
+  const segment_names names;
+  auto board = step_board::create(names("s", "x"),
+                                  {.executors = 1, .slot_bytes = 8, .ring_bytes = 2048, .steps_out = steps_out_max});
+  BOOST_REQUIRE(board);
+  step_link_server_options options;
+  options.identity = identity();
+  options.identity.executors = 1;
+  options.board_limit = 1h;
+  auto server = step_link_server::start(options, std::move(*board));
+  BOOST_REQUIRE(server);
+  auto link = step_link::connect("127.0.0.1", server->port(), options.identity, 10s);
+  BOOST_REQUIRE(link);
+  const byte_vector large(700);
+  for (std::uint64_t step = 1; step <= 3; ++step)
+    BOOST_REQUIRE(link->post(step, std::vector<byte_span>{large}, 10s));
+  std::this_thread::sleep_for(50ms); // so that it most likely waits
+  const auto start = std::chrono::steady_clock::now();
+  { const step_link_server ends = std::move(*server); }
+  BOOST_TEST((std::chrono::steady_clock::now() - start < 5min));
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_on_a_link_that_is_shut_hears_of_it) {
+  const segment_names names;
+  other_host host(names);
+  step_link link = host.connect();
+  std::string code;
+  std::thread waiting([&] {
+    const auto answers = link.wait(1, 1h);
+    code = answers ? "answers" : answers.failure().code;
+  });
+  std::this_thread::sleep_for(20ms);
+  link.shut();
+  waiting.join();
+  BOOST_TEST(code == "peer_gone");
+  BOOST_TEST(link.lost());
+}
+
+// A server that takes connections and does not greet, as one that hangs.
+BOOST_AUTO_TEST_CASE(connecting_takes_no_longer_than_it_may) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof at;
+  BOOST_REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&at), bytes) == 0);
+  BOOST_REQUIRE(::listen(fd, 4) == 0);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &bytes);
+  const auto link = step_link::connect("127.0.0.1", ntohs(at.sin_port), identity(), 50ms);
+  BOOST_REQUIRE(!link);
+  BOOST_TEST(link.failure().code == "unreachable");
+  BOOST_TEST(link.failure().message.find("nothing came in time") != std::string::npos, link.failure().message);
+  ::close(fd);
+}
+
 // Its greeting lies there when the server comes to it, but nobody waits for the answer.
 BOOST_AUTO_TEST_CASE(who_gave_up_connecting_is_no_lost_scheduler) {
   const segment_names names;
