@@ -216,6 +216,20 @@ model_config parse_config(std::string_view text, const std::string& file) {
   return c;
 }
 
+model_config without_drafter(model_config c) {
+  const model_config none;
+  c.num_nextn_predict_layers = none.num_nextn_predict_layers;
+  c.compress_ratios.resize(static_cast<std::size_t>(c.num_hidden_layers));
+  c.dspark_noise_token_id = none.dspark_noise_token_id;
+  c.dspark_markov_rank = none.dspark_markov_rank;
+  c.dspark_n_routed_experts = none.dspark_n_routed_experts;
+  c.dspark_num_experts_per_tok = none.dspark_num_experts_per_tok;
+  c.dspark_target_layer_ids.clear();
+  for (layer_config& l : c.layers)
+    l.draft_feature = layer_config{}.draft_feature;
+  return c;
+}
+
 model_config load_config(const std::string& folder) {
   const std::string file = folder + "/config.json";
   return parse_config(read_text_file(file, 16 << 20, "give the folder of a DeepSeek-V4.1 checkpoint"), file);

@@ -83,4 +83,7 @@ model_config load_config(const std::string& folder);
 // The same from a text; `file` only names it in errors.
 model_config parse_config(std::string_view text, const std::string& file);
 
+// The same model without its drafter: what its configuration would be if the release had none.
+model_config without_drafter(model_config config);
+
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "runtime/model/expected_tensors.hpp"
 #include "runtime/model/config.hpp"
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -153,6 +154,14 @@ bool is_ignored_tensor(std::string_view name, const model_config& config) {
       if (name == "mtp." + std::to_string(i) + tied)
         return true;
   return false;
+}
+
+void leave_out_absent_drafter(model_config& c, const tensor_table& present) {
+  constexpr std::string_view drafter = "mtp.";
+  const auto first = present.lower_bound(drafter);
+  if (first != present.end() && first->first.starts_with(drafter))
+    return;
+  c = without_drafter(std::move(c));
 }
 
 tensor_faults find_tensor_faults(const std::vector<expected_tensor>& expected, const model_config& config,

@@ -27,6 +27,10 @@ bool is_ignored_tensor(std::string_view name, const model_config& config);
 // By canonical name. A null tensor is known by name only (from the index), its type and shape are not compared.
 using tensor_table = std::map<std::string, const host_tensor*, std::less<>>;
 
+// Conversions leave the drafter out and config.json as it was. Where no tensor of it is there, `config` becomes that of
+// a model without one.
+void leave_out_absent_drafter(model_config& config, const tensor_table& present);
+
 // What is wrong with a table, by tensor. `wrong` also says what is there and what should be.
 struct tensor_faults {
   std::vector<std::string> missing, wrong, unknown;

@@ -35,9 +35,13 @@ BOOST_AUTO_TEST_CASE(a_link_that_is_shut_is_so_for_good) {
   BOOST_TEST(code == "peer_gone");
   BOOST_TEST(!steps.post(2, piece, 1s));
 
+  auto other = step_board::create(names("s", "y"), {.executors = 2});
+  BOOST_REQUIRE(other);
+  const auto second = step_link_server::start(options, std::move(*other));
+  BOOST_REQUIRE(second);
   steps_by_link late(2);
   late.shut();
-  BOOST_TEST(late.connect(at, options.identity, 10s).failure().code == "closed");
+  BOOST_TEST(late.connect({"127.0.0.1", second->port()}, options.identity, 10s).failure().code == "closed");
   BOOST_TEST(!late.connected());
 }
 

@@ -284,4 +284,28 @@ BOOST_AUTO_TEST_CASE(names_alone_can_be_compared) {
   BOOST_TEST(compare_tensors(config, names) == "1 tensor missing: head.weight");
 }
 
+// As a whole; a part of it that is missing is a fault like any other.
+BOOST_AUTO_TEST_CASE(a_checkpoint_may_leave_its_drafter_out) {
+  const model_config config = load_config(tiny_folder);
+  tensor_table names;
+  for (const auto& t : expected_tensors(config))
+    names.emplace(t.name, nullptr);
+  const auto left_out = [&] {
+    model_config c = config;
+    leave_out_absent_drafter(c, names);
+    return c;
+  };
+  const std::string one = "mtp.0.ffn.gate.weight";
+  BOOST_REQUIRE(names.erase(one) == 1u);
+  BOOST_TEST(left_out().num_nextn_predict_layers == config.num_nextn_predict_layers);
+  BOOST_TEST(compare_tensors(left_out(), names) == "1 tensor missing: " + one);
+  std::erase_if(names, [](const auto& n) { return n.first.starts_with("mtp."); });
+  const model_config plain = left_out();
+  BOOST_TEST(plain.num_nextn_predict_layers == 0);
+  BOOST_TEST(plain.compress_ratios.size() == static_cast<std::size_t>(plain.num_hidden_layers));
+  BOOST_TEST(compare_tensors(plain, names) == "");
+  names.emplace("mtp.0.strange", nullptr);
+  BOOST_TEST(compare_tensors(left_out(), names).find("missing") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
