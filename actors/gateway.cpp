@@ -27,14 +27,19 @@ std::vector<std::uint64_t> chain_of(const gateway_state& st, const request_recor
   return chain;
 }
 
-// Has the engines say how much room they have, for later choices: one question at a time to each.
-void ask_for_room(self_ptr self) {
-  auto& st = state_of(self);
-  if (st.engines.size() < 2)
+void ask(self_ptr self, gateway_state::engine& e) {
+  e.ask_again = e.asked;
+  if (std::exchange(e.asked, true))
     return;
-  for (gateway_state::engine& e : st.engines)
-    if (!e.lost && !std::exchange(e.asked, true))
-      tell(self, e.scheduler, scheduler_query{});
+  e.since_asked = 0;
+  tell(self, e.scheduler, scheduler_query{});
+}
+
+// Has the engines say how much room and work they have, for later choices: one question at a time to each.
+void ask_for_room(self_ptr self) {
+  for (gateway_state::engine& e : state_of(self).engines)
+    if (!e.lost)
+      ask(self, e);
 }
 
 void lose_engine(gateway_state& st, const rank_lost& l) {
@@ -56,29 +61,45 @@ void move_from(self_ptr self, const rank_lost& l) {
         tell(self, e.session, l);
 }
 
+// What an engine has to do still is what it said last and what it was given since; how far the requests have come in
+// between is not known here.
+void give_work(gateway_state& st, std::size_t rank, std::int64_t tokens) {
+  st.loads[rank].outstanding_tokens += tokens;
+  st.engines[rank].since_asked += tokens;
+}
+void take_work(gateway_state& st, std::size_t rank, std::int64_t tokens) {
+  std::int64_t& left = st.loads[rank].outstanding_tokens;
+  left = std::max<std::int64_t>(left - tokens, 0);
+}
+
 void book_off_prompt(gateway_state& st, gateway_state::entry& e) {
   if (e.prompt_rank != no_engine)
-    st.loads[std::exchange(e.prompt_rank, no_engine)].outstanding_tokens -=
-        static_cast<std::int64_t>(e.request->prompt.size());
+    take_work(st, std::exchange(e.prompt_rank, no_engine), static_cast<std::int64_t>(e.request->prompt.size()));
 }
 
 void book(gateway_state& st, gateway_state::entry& e, const engine_choice& c) {
   e.rank = c.engine;
-  st.loads[c.engine].outstanding_tokens += e.cost;
+  give_work(st, c.engine, e.cost);
   e.prompt_rank = c.prompt;
   if (c.prompt != no_engine)
-    st.loads[c.prompt].outstanding_tokens += static_cast<std::int64_t>(e.request->prompt.size());
+    give_work(st, c.prompt, static_cast<std::int64_t>(e.request->prompt.size()));
 }
 
 void book_off(gateway_state& st, gateway_state::entry& e) {
   book_off_prompt(st, e);
   if (e.rank != no_engine)
-    st.loads[std::exchange(e.rank, no_engine)].outstanding_tokens -= e.cost;
+    take_work(st, std::exchange(e.rank, no_engine), e.cost);
+}
+
+// Tokens that the longest outputs of all branches have.
+std::int64_t output_room(const gateway_state& st, const request_record& r) {
+  const std::int64_t room = st.setup.limits.max_model_len - static_cast<std::int64_t>(r.prompt.size());
+  return std::min<std::int64_t>(r.params.max_tokens, std::max<std::int64_t>(room, 0)) * r.params.n;
 }
 
 engine_choice choose(gateway_state& st, const request_record& r, bool undivided = false) {
   return st.chooser.choose(st.loads,
-                           {static_cast<std::int32_t>(r.prompt.size()), std::int64_t{r.params.max_tokens} * r.params.n,
+                           {static_cast<std::int32_t>(r.prompt.size()), output_room(st, r),
                             r.params.prompt_logprobs || !r.logit_rows.empty(), undivided},
                            chain_of(st, r));
 }
@@ -139,8 +160,8 @@ bool ask_the_doubted(self_ptr self) {
   bool any = false;
   for (gateway_state::engine& e : state_of(self).engines) {
     any = any || e.in_doubt;
-    if (e.in_doubt && !std::exchange(e.asked, true))
-      tell(self, e.scheduler, scheduler_query{});
+    if (e.in_doubt)
+      ask(self, e);
   }
   return any;
 }
@@ -178,6 +199,9 @@ void note_room(self_ptr self, const scheduler_report& r) {
       continue;
     e.asked = false;
     st.loads[i].free_blocks = r.free_blocks;
+    st.loads[i].outstanding_tokens = r.outstanding_tokens + e.since_asked;
+    if (std::exchange(e.ask_again, false))
+      ask(self, e);
     if (!r.able || !std::exchange(e.in_doubt, false))
       continue;
     ++e.joined; // what sessions say of the time before counts no more
@@ -254,12 +278,16 @@ void close(self_ptr self, const done& d) {
     return;
   if (at->second.rank == no_engine && st.crowded.erase(d.req.number) == 0)
     std::erase(st.homeless, d.req.number);
-  book_off(st, at->second);
-  for (const branch_record& b : d.branches)
+  gateway_state::entry& e = at->second;
+  for (const branch_record& b : d.branches) {
+    e.cost -= b.output_tokens;
     if (b.rank < st.engines.size())
       st.engines[b.rank].metrics.take(b);
+  }
+  book_off(st, e);
   st.live.erase(at);
   ++st.served;
+  ask_for_room(self);
   if (st.stopping && st.live.empty())
     self->quit();
 }
@@ -319,6 +347,15 @@ void give_ledger(self_ptr self, session_setup& s) {
   s.recovered = take_recovered(self, *s.request, s);
 }
 
+ack abort_request(self_ptr self, const cancel& c) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(c.req.number);
+  if (at == st.live.end())
+    return {c.head.msg_id, ack_code::unknown, {}};
+  tell_from_outside(at->second.session, c);
+  return {c.head.msg_id, ack_code::ok, {}};
+}
+
 void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   auto& st = state_of(self);
   const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
@@ -327,8 +364,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
                   {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
   if (st.ledger_failure)
     return refuse(st, *r, seed, finish_reason::error, *st.ledger_failure);
-  const std::int64_t cost =
-      static_cast<std::int64_t>(r->prompt.size()) + std::int64_t{r->params.max_tokens} * r->params.n;
+  const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + output_room(st, *r);
   const engine_choice c = choose(st, *r);
   const std::size_t rank = c.engine;
   if (rank == no_engine && !st.setup.replays)
@@ -368,7 +404,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     wait_for_place(self, r->req.number, c);
   }
   entry.session = self->spawn(session, s);
-  r->live->take(r->id);
+  const bool aborted = r->live->take(r->id);
   watch(self, st.watched, entry.session,
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
   // Behind a prompt that another engine computes the session asks for the other branches, once there is room.
@@ -377,16 +413,9 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (goes_on && rank != no_engine)
     tell(self, entry.session, place_of(st, c));
   st.live.emplace(r->req.number, std::move(entry));
+  if (aborted) // the abort went past it
+    (void)abort_request(self, cancel{{}, r->req, 1, 0, "caller"});
   ask_for_room(self);
-}
-
-ack abort_request(self_ptr self, const cancel& c) {
-  auto& st = state_of(self);
-  const auto at = st.live.find(c.req.number);
-  if (at == st.live.end())
-    return {c.head.msg_id, ack_code::unknown, {}};
-  tell_from_outside(at->second.session, c);
-  return {c.head.msg_id, ack_code::ok, {}};
 }
 
 void stop_all(self_ptr self) {

@@ -34,7 +34,7 @@ struct gateway_query {};
 TROUPE_FIELDS(gateway_query)
 struct gateway_report {
   std::uint64_t live = 0, served = 0;
-  std::vector<std::int64_t> outstanding; // [engines] tokens: prompts and max_tokens of live branches
+  std::vector<std::int64_t> outstanding; // [engines] tokens, as far as it knows (engine_load)
   std::vector<request_metrics> metrics;  // [engines]
 };
 TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
@@ -73,14 +73,16 @@ struct gateway_state {
     std::size_t rank = no_engine;         // of its engine; none while it waits for one
     std::size_t prompt_rank = no_engine;  // of the one that computes its prompt, until that is done
     std::vector<std::uint64_t> sequences; // [branches]
-    std::int64_t cost = 0;                // tokens: the prompt, and max_tokens of each branch
+    std::int64_t cost = 0;                // tokens: the prompt, and the longest output of each branch
     bool undivided = false;               // one engine is to compute everything
   };
   struct engine {
     scheduler_actor scheduler;
     std::uint64_t joined = 0;        // how often: what is said of it before it joined again counts no more
     std::optional<std::string> lost; // why it takes no more requests
-    bool asked = false;              // for its room
+    bool asked = false;              // for its room and its work
+    bool ask_again = false;          // once it has answered: something has changed since
+    std::int64_t since_asked = 0;    // tokens that it was given since
     bool in_doubt = false;           // lost by a session's word alone: it is asked now and then
     request_metrics metrics{};
     handoff_place at; // where caches of prompts arrive

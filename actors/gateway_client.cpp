@@ -206,19 +206,6 @@ void look(self_ptr self) {
                               std::to_string(st.setup.absence_limit.count()) + " ms; see troupe status"));
 }
 
-void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
-  auto& st = state_of(self);
-  state::request q;
-  q.record = r;
-  q.seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
-  q.branches.resize(static_cast<std::size_t>(r->params.n));
-  q.left = q.branches.size();
-  r->live->take(r->id);
-  state::request& added = st.live.emplace(r->req.number, std::move(q)).first->second;
-  if (st.entry)
-    ask_for(self, r->req.number, added);
-}
-
 ack abort_request(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
   const auto at = st.live.find(c.req.number);
@@ -230,6 +217,21 @@ ack abort_request(self_ptr self, const cancel& c) {
   else
     end_request(self, c.req.number, finish_reason::abort, {});
   return {c.head.msg_id, ack_code::ok, {}};
+}
+
+void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
+  auto& st = state_of(self);
+  state::request q;
+  q.record = r;
+  q.seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
+  q.branches.resize(static_cast<std::size_t>(r->params.n));
+  q.left = q.branches.size();
+  const bool aborted = r->live->take(r->id);
+  state::request& added = st.live.emplace(r->req.number, std::move(q)).first->second;
+  if (st.entry)
+    ask_for(self, r->req.number, added);
+  if (aborted) // the abort went past it
+    (void)abort_request(self, cancel{{}, r->req, 1, 0, "caller"});
 }
 
 void take_news(self_ptr self, const gateway_news& batch) {

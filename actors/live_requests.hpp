@@ -24,11 +24,23 @@ public:
       return error{"duplicate_id", "a live request has the id " + id};
     return nothing{};
   }
-  // From now on somebody else gives the request its end.
-  void take(const std::string& id) {
+  // From now on somebody else gives the request its end. True: it was to be aborted before, when nobody knew it yet.
+  bool take(const std::string& id) {
     const std::lock_guard lock(mutex_);
-    if (const auto at = by_id_.find(id); at != by_id_.end())
-      at->second.untaken.reset();
+    const auto at = by_id_.find(id);
+    if (at == by_id_.end())
+      return false;
+    at->second.untaken.reset();
+    return at->second.aborted;
+  }
+  // Marks it for who takes it, and who has taken it is to be told; nothing: it is not live.
+  std::optional<req_t> abort(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    const auto at = by_id_.find(id);
+    if (at == by_id_.end())
+      return std::nullopt;
+    at->second.aborted = true;
+    return at->second.req;
   }
   void remove(const std::string& id) {
     const std::lock_guard lock(mutex_);
@@ -58,6 +70,7 @@ private:
   struct entry {
     req_t req;
     std::shared_ptr<const request_record> untaken;
+    bool aborted = false;
   };
   mutable std::mutex mutex_;
   std::unordered_map<std::string, entry> by_id_;

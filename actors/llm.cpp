@@ -134,7 +134,7 @@ result<std::string> LLM::submit(const generation_request& request, const samplin
 }
 
 bool LLM::abort(const std::string& id) {
-  const auto req = impl_->front.live->find(id);
+  const auto req = impl_->front.live->abort(id);
   if (!req)
     return false;
   tell_from_outside(impl_->front.gateway, cancel{{}, *req, 1, 0, "caller"});

@@ -33,7 +33,9 @@ status check_request(const checked_request& r, const sampling_params& p, const s
     if (row < 0 || row >= length)
       return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " +
                                          std::to_string(length - 1)};
-  const std::int32_t blocks = blocks_for(std::min<std::int64_t>(length + p.max_tokens, l.max_model_len));
+  // The last token of an output has no row.
+  const std::int32_t blocks =
+      blocks_for(std::max(length, std::min<std::int64_t>(length + p.max_tokens, l.max_model_len) - 1));
   if (blocks > l.kv_blocks - 1)
     return error{"no_space", "prompt and max_tokens need " + std::to_string(blocks) + " KV blocks, an engine has " +
                                  std::to_string(l.kv_blocks - 1) + "; lower max_tokens or raise kv_blocks"};

@@ -606,7 +606,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
         const auto& st = state_of(self);
         const auto& core = *st.core;
         scheduler_report r{core.waiting(),     core.running(), core.live(), core.steps(), core.preemptions(),
-                           core.free_blocks(), st.metrics,     {},          !st.lost};
+                           core.free_blocks(), st.metrics,     {},          !st.lost,     core.outstanding_tokens()};
         r.metrics.masks = core.mask_counts();
         if (st.setup.handoffs)
           r.handoffs = st.setup.handoffs->counters();

@@ -173,9 +173,11 @@ struct scheduler_report {
   std::int32_t free_blocks = 0;
   engine_metrics metrics{};
   handoff_counters handoffs;
-  bool able = true; // false: its engine takes no steps
+  bool able = true;                    // false: its engine takes no steps
+  std::int64_t outstanding_tokens = 0; // still to be computed, of all live sequences
 };
-TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able)
+TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able,
+              outstanding_tokens)
 
 // ---- kv_manager
 

@@ -34,20 +34,22 @@ std::size_t engine_router::choose_engine(std::span<const engine_load> engines, s
   if (least == no_engine)
     return no_engine;
 
-  const double bound = settings_.max_over_mean * static_cast<double>(sum) / static_cast<double>(accepting) +
-                       static_cast<double>(settings_.slack_tokens);
-  const auto within = [&](std::size_t i, std::int64_t more) {
-    return static_cast<double>(engines[i].outstanding_tokens + more) <= bound;
+  const double bound =
+      std::max(settings_.max_over_mean * static_cast<double>(sum) / static_cast<double>(accepting) +
+                   static_cast<double>(settings_.slack_tokens),
+               static_cast<double>(engines[least].outstanding_tokens + tokens + settings_.slack_tokens / 4));
+  const auto within = [&](std::size_t i) {
+    return static_cast<double>(engines[i].outstanding_tokens + tokens) <= bound;
   };
   // An engine that is full would let it wait or preempt others; one with room is better while it is not much busier.
-  std::size_t chosen = roomy != no_engine && within(roomy, tokens) ? roomy : least;
+  std::size_t chosen = roomy != no_engine && within(roomy) ? roomy : least;
   for (std::size_t n = chain.size(); n > 0; --n) {
     const auto known = where_.find(chain[n - 1]);
     if (known == where_.end())
       continue;
     const std::size_t holder = places_[static_cast<std::size_t>(known->second)].engine;
     const std::int64_t computed = static_cast<std::int64_t>(n) * tokens_per_kv_block;
-    if (holder < engines.size() && engines[holder].accepting && within(holder, tokens) &&
+    if (holder < engines.size() && engines[holder].accepting && within(holder) &&
         engines[holder].free_blocks >= blocks_for(tokens - computed))
       chosen = holder;
     break;

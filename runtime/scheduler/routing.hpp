@@ -23,7 +23,8 @@ struct engine_load {
 struct routing_settings {
   std::int32_t remembered_blocks = 1 << 16; // prefix blocks whose engine is remembered, over all engines
   // An engine is chosen for its prefix only while its outstanding tokens, the new ones included, stay below
-  // max_over_mean times the mean over all engines plus slack_tokens.
+  // max_over_mean times the mean over all engines plus slack_tokens; for a request that is longer than that by itself,
+  // while it has at most a quarter of slack_tokens more than the engine that has least.
   double max_over_mean = 1.25;
   std::int64_t slack_tokens = 2048;
 };

@@ -125,6 +125,13 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   return nothing{};
 }
 
+std::int64_t scheduler_core::outstanding_tokens() const {
+  std::int64_t tokens = 0;
+  for (const auto& [id, s] : sequences_) // a parked branch gets its prompt from its parent
+    tokens += std::max(0, s->reach - (s->in == phase::parked ? s->prompt_tokens() : s->computed));
+  return tokens;
+}
+
 scheduler_core::sequence& scheduler_core::new_record() {
   if (unused_.empty()) {
     store_.emplace_back();

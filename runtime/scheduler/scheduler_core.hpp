@@ -102,6 +102,8 @@ public:
   std::size_t waiting() const { return waiting_.size() + reserving_.size() + parked_; }
   std::size_t running() const { return active_.size(); } // sequences that hold KV
   std::size_t live() const { return sequences_.size(); }
+  // Rows of all of them that are still to be computed, if none ends before it has to.
+  std::int64_t outstanding_tokens() const;
   std::size_t steps_out() const { return flights_out_; }
   bool in_turn() const { return turn_.open; }
   std::uint64_t steps() const { return static_cast<std::uint64_t>(step_); }    // planned so far

@@ -329,6 +329,55 @@ BOOST_AUTO_TEST_CASE(abort_at_every_message) {
   }
 }
 
+// What counts is what an engine has to do still: neither what a request might ask for beyond the model's length, nor
+// what is computed already (C23).
+BOOST_AUTO_TEST_CASE(c23_work_is_what_is_left_to_do) {
+  for (const bool nearly_done : {false, true}) {
+    stub_process w;
+    const scheduler_limits limits = limits_of(8, 32);
+    w.launch(limits, 2);
+    w.open("long", prompt_of(10, 2), endless(std::numeric_limits<std::int32_t>::max()));
+    const auto booked = [&] { return w.query<gateway_report>(w.parts.front, gateway_query{}).outstanding; };
+    while (nearly_done && w.engines[0]->steps < limits.max_model_len - 60)
+      BOOST_REQUIRE(w.turn(1));
+    w.open("first", prompt_of(10, 3), endless(8)); // has the engines asked
+    while (w.results["first"].empty())
+      BOOST_REQUIRE(w.turn(1));
+    BOOST_TEST(w.results["long"].empty());
+    w.turn(20);
+    BOOST_TEST(booked().at(0) <= (nearly_done ? 60 : limits.max_model_len));
+    const int small = nearly_done ? 12 : 2 * limits.max_model_len / 18;
+    for (int i = 0; i < small; ++i)
+      w.open("r" + std::to_string(i), prompt_of(10, 4 + i), endless(8));
+    w.sched.run();
+    std::vector<std::uint64_t> ended;
+    for (const request_metrics& m : w.query<gateway_report>(w.parts.front, gateway_query{}).metrics)
+      ended.push_back(m.length);
+    BOOST_REQUIRE(ended.size() == 2u);
+    BOOST_TEST(ended[0] + ended[1] == static_cast<std::uint64_t>(small) + 2);
+    BOOST_TEST(std::min(ended[0], ended[1]) >= static_cast<std::uint64_t>(small) / 4);
+    for (const std::int64_t left : booked())
+      BOOST_TEST(left == 0);
+    w.finish();
+  }
+}
+
+// The caller's abort goes past the request on its way.
+BOOST_AUTO_TEST_CASE(an_abort_before_the_request_is_known_counts) {
+  stub_process w;
+  w.launch(limits_of(1, 32));
+  const auto r = w.claim("x", prompt_of(10, 2), params_of(50));
+  w.abort("x");
+  w.sched.run();
+  w.open(r);
+  w.sched.run();
+  BOOST_REQUIRE(w.results["x"].size() == 1u);
+  BOOST_TEST(w.results["x"][0].finish_reason == "abort");
+  BOOST_TEST(w.live->size() == 0u);
+  w.expect_quiet();
+  w.finish();
+}
+
 BOOST_AUTO_TEST_CASE(stop_ends_live_requests_with_abort_and_all_actors) {
   launch(limits_of(2, 64), 2);
   auto sixty = params_of(60);

@@ -116,6 +116,14 @@ struct stub_process : by_hand {
   void open(const std::string& id, std::vector<std::int32_t> prompt, const sampling_params& params,
             bool seed_from_id = true, const std::string& salt = {}, std::int32_t priority = 0,
             std::int32_t deadline_steps = 0) {
+    open(claim(id, std::move(prompt), params, seed_from_id, salt, priority, deadline_steps));
+  }
+  void open(const std::shared_ptr<request_record>& r) { tell_from_outside(parts.front, open_request{r}); }
+  // A live request that nobody has been told of.
+  std::shared_ptr<request_record> claim(const std::string& id, std::vector<std::int32_t> prompt,
+                                        const sampling_params& params, bool seed_from_id = true,
+                                        const std::string& salt = {}, std::int32_t priority = 0,
+                                        std::int32_t deadline_steps = 0) {
     auto r = std::make_shared<request_record>();
     r->id = id;
     r->req = {1, ++next_request};
@@ -136,10 +144,10 @@ struct stub_process : by_hand {
         results[e.id].push_back(*e.result);
     };
     BOOST_REQUIRE(live->add(id, r->req, r));
-    tell_from_outside(parts.front, open_request{r});
+    return r;
   }
   void abort(const std::string& id) {
-    if (const auto req = live->find(id))
+    if (const auto req = live->abort(id))
       tell_from_outside(parts.front, cancel{{}, *req, 1, 0, "test"});
   }
   // Handles messages one by one, at most `count`; false when nothing was left to do.

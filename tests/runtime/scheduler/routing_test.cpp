@@ -137,6 +137,28 @@ BOOST_AUTO_TEST_CASE(a_prefix_goes_where_it_was_within_the_bound) {
   BOOST_TEST(r.choose_engine(gone, 600, chain_of(7, 6)) == 1u);
 }
 
+// However long it is: where all are idle nothing speaks against the engine that has the prefix.
+BOOST_AUTO_TEST_CASE(a_long_request_goes_where_its_prefix_is) {
+  for (const std::size_t engines : {2u, 4u, 8u}) {
+    engine_router r;
+    std::vector<engine_load> loads(engines, load(0));
+    for (std::uint64_t family = 0; family < engines; ++family) {
+      loads[family].outstanding_tokens = -1; // so that it is chosen
+      BOOST_REQUIRE(r.choose_engine(loads, 60'000, chain_of(family, 60)) == family);
+      loads[family].outstanding_tokens = 0;
+    }
+    for (std::uint64_t family = 0; family < engines; ++family) {
+      BOOST_TEST(r.choose_engine(loads, 60'000, chain_of(family, 60)) == family);
+      loads[family].outstanding_tokens = 512;
+      BOOST_TEST(r.choose_engine(loads, 60'000, chain_of(family, 60)) == family);
+      loads[family].outstanding_tokens = 90'000; // much busier than the others
+      const std::size_t other = r.choose_engine(loads, 60'000, chain_of(family, 60));
+      BOOST_TEST(other != family);
+      loads[family].outstanding_tokens = 0;
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(memory_is_bounded_and_the_beginning_of_chains_stays_longest) {
   engine_router r({.remembered_blocks = 4, .max_over_mean = 2, .slack_tokens = 1 << 20});
   const std::vector<engine_load> first{load(0), load(10)}, second{load(10), load(0)};
