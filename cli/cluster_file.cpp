@@ -82,8 +82,13 @@ loaded_cluster load_cluster(const cluster_file& file) {
   auto layout = layout_of(r.configuration);
   if (!layout)
     throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
-  return {file, r.configuration, std::move(*layout),
-          std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
+  loaded_cluster c{file,
+                   {},
+                   r.configuration,
+                   std::move(*layout),
+                   std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
+  c.reading = std::move(r);
+  return c;
 }
 
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,

@@ -9,6 +9,7 @@ namespace troupe {
 
 struct loaded_cluster {
   cluster_file file; // as other processes of this host can read it
+  configuration_reading reading;
   cluster_configuration configuration;
   cluster_layout layout;
   std::shared_ptr<const state_dir> state;

@@ -61,29 +61,6 @@ std::size_t active_processes(const cluster_status& s) {
   }));
 }
 
-void check_launchable(const cluster_configuration& c) {
-  const launcher_kind by = c.cluster.launcher;
-  if (by == launcher_kind::slurm || by == launcher_kind::k8s)
-    throw config_error("", "cluster.launcher", std::string(text_of(by)), "is not built yet",
-                       "use launcher = \"local\", \"ssh\" or \"manual\"");
-  if (by != launcher_kind::local && c.control.port == 0)
-    throw config_error("", "control.port", "0", "other hosts cannot know which ports are free here",
-                       "give the first of the ports");
-  const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
-  for (const worker_group_section& g : c.worker_group)
-    if (!one_host && c.security.mode != security_mode::mutual &&
-        (g.engine != engine_kind::normal || g.expert_parallel > 1 || g.context_parallel > 1))
-      throw config_error("", "worker_group." + g.name,
-                         g.expert_parallel > 1    ? "expert_parallel"
-                         : g.context_parallel > 1 ? "context_parallel"
-                                                  : "engine",
-                         "caches and rows would travel between hosts unencrypted",
-                         "use security.mode = \"mutual\" (troupe keygen makes the keys), or put all nodes on one host");
-  if (c.security.mode == security_mode::mutual && !c.data.encrypt)
-    throw config_error("", "data.encrypt", "false", "bulk bytes between hosts are always encrypted in this version",
-                       "leave it out");
-}
-
 // The processes that a cluster begins with: each host's agent starts the rest.
 struct first_process {
   std::string name, host;
@@ -147,7 +124,10 @@ int run_launch(const launch_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
   const cluster_configuration& k = c.configuration;
-  check_launchable(k);
+  if (const auto fault = launch_fault(c.reading))
+    throw *fault;
+  for (const std::string& note : c.reading.notes)
+    spdlog::warn("{}", note);
   if (k.cluster.launcher == launcher_kind::manual)
     return print_commands(c, o.file.file);
   const launch_lock alone(*c.state);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <sys/stat.h>
@@ -15,7 +16,8 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t longest_name = 32; // it is a part of the names of shared memory and of sockets
+// Of a cluster, and of a node or group: they are parts of the names of shared memory and of sockets.
+constexpr std::size_t longest_name = 32, longest_part = 64;
 constexpr std::string_view plain_characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
 bool is_plain(std::string_view name, std::string_view more = "") {
@@ -151,6 +153,9 @@ private:
       else if (!is_plain(n.name, "."))
         fault("node." + n.name + ".name", n.name, "names of files are made of this",
               "give letters, digits, -, _ and dots");
+      else if (n.name.size() > longest_part)
+        fault("node." + n.name + ".name", n.name, "names of shared memory and of files are made of this",
+              fmt::format("give at most {} characters", longest_part));
       else if (const auto [first, is_new] = seen.emplace(n.name, i); !is_new)
         r_.faults.emplace_back(place, "node." + n.name, "",
                                "there is a node of this name at " +
@@ -172,6 +177,9 @@ private:
       if (!is_plain(g.name))
         r_.faults.emplace_back(place, index + ".name", g.name, "a group needs a name of letters, digits, - and _",
                                "give one");
+      else if (g.name.size() > longest_part)
+        fault("worker_group." + g.name + ".name", g.name, "names of shared memory and of files are made of this",
+              fmt::format("give at most {} characters", longest_part));
       else if (const auto [first, is_new] = seen.emplace(g.name, i); !is_new)
         r_.faults.emplace_back(place, "worker_group." + g.name, "",
                                "there is a group of this name at " +
@@ -493,6 +501,36 @@ private:
 
 void check_configuration(configuration_reading& reading) {
   checker(reading).check();
+}
+
+std::optional<config_error> launch_fault(const configuration_reading& r) {
+  const cluster_configuration& c = r.configuration;
+  const auto fault = [&](const std::string& key, const std::string& value, const char* why, const char* remedy) {
+    return config_error(r.source_of(key), key, value, why, remedy);
+  };
+  const launcher_kind by = c.cluster.launcher;
+  if (by == launcher_kind::slurm || by == launcher_kind::k8s)
+    return fault("cluster.launcher", std::string(text_of(by)), "is not built yet",
+                 "use launcher = \"local\", \"ssh\" or \"manual\"");
+  if (by != launcher_kind::local && c.control.port == 0)
+    return fault("control.port", "0", "other hosts cannot know which ports are free here",
+                 "give the first of the ports");
+  const bool one_host = std::ranges::all_of(c.node, [&](const node_section& n) { return n.host == c.node[0].host; });
+  for (const worker_group_section& g : c.worker_group) {
+    const std::string group = "worker_group." + g.name;
+    const auto [key, value] = g.expert_parallel > 1 ? std::pair(".expert_parallel", std::to_string(g.expert_parallel))
+                              : g.context_parallel > 1
+                                  ? std::pair(".context_parallel", std::to_string(g.context_parallel))
+                                  : std::pair(".engine", std::string(text_of(g.engine)));
+    if (!one_host && c.security.mode != security_mode::mutual &&
+        (g.engine != engine_kind::normal || g.expert_parallel > 1 || g.context_parallel > 1))
+      return fault(group + key, value, "caches and rows would travel between hosts unencrypted",
+                   "use security.mode = \"mutual\" (troupe keygen makes the keys), or put all nodes on one host");
+  }
+  if (c.security.mode == security_mode::mutual && !c.data.encrypt)
+    return fault("data.encrypt", "false", "bulk bytes between hosts are always encrypted in this version",
+                 "leave it out");
+  return std::nullopt;
 }
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 // Cluster files: defaults, sources and their precedence, the resolved text, the hash, and every fault with its text.
 #include "cluster/configuration.hpp"
+#include "cluster/configuration_checks.hpp"
 #include "cluster/configuration_keys.hpp"
 #include "runtime/base/sha256.hpp"
 #include "tests/support/cluster_file.hpp"
@@ -582,6 +583,36 @@ BOOST_AUTO_TEST_CASE(what_acts_otherwise_than_one_may_think_is_noted) {
   BOOST_TEST(large[1] == "group prefill lies on one node: eplb.spread node keeps copies on different ranks there");
   BOOST_TEST(large[2].starts_with("nothing acts on these keys in this version: elastic.max_decode_nodes, "));
   BOOST_TEST(read_text(small()).notes.empty());
+}
+
+// A right configuration that this version cannot start: where, what, why, what to do.
+BOOST_AUTO_TEST_CASE(what_cannot_be_launched_is_named_with_its_line) {
+  const auto why = [&](const std::string& text) {
+    const auto r = read_text(text);
+    BOOST_TEST(texts(r) == "");
+    configuration_reading one;
+    if (const auto fault = launch_fault(r))
+      one.faults.push_back(*fault);
+    return texts(one);
+  };
+  BOOST_TEST(why(small()) == "");
+  BOOST_TEST(why("[cluster]\nlauncher = \"slurm\"\n" + small()) ==
+             "FILE:2: cluster.launcher = slurm: is not built yet; use launcher = \"local\", \"ssh\" or \"manual\"\n");
+  BOOST_TEST(why("[cluster]\nlauncher = \"ssh\"\n[control]\n\nport = 0\n" + small())
+                 .starts_with("FILE:5: control.port = 0: other hosts cannot know which ports are free here; "));
+  const std::string hosts = "[[node]]\nname = \"n0\"\nhost = \"127.0.0.1\"\n"
+                            "[[node]]\nname = \"n1\"\nhost = \"127.0.0.2\"\n";
+  BOOST_TEST(why(hosts + "[[worker_group]]\nname = \"all\"\ncount = 2\nexpert_parallel = 2\n")
+                 .starts_with("FILE:10: worker_group.all.expert_parallel = 2: caches and rows would travel between "
+                              "hosts unencrypted; "));
+}
+
+BOOST_AUTO_TEST_CASE(names_are_parts_of_names_of_segments) {
+  const std::string longest(64, 'n'), longer(65, 'n');
+  BOOST_TEST(texts(read_text(small(longest))) == "");
+  BOOST_TEST(texts(read_text(small(longer)))
+                 .find(": names of shared memory and of files are made of this; give at most "
+                       "64 characters") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
