@@ -58,7 +58,7 @@ std::string ipv6() { // RFC 4291, 2.2
 
 // RFC 1123: labels of at most 63 characters, 253 in all. An automaton that knows both counts exactly would need 30,000
 // states, so labels with their dots are counted in steps of four characters: no name is too long, and some names of
-// more than 200 characters are left out.
+// more than 125 characters are left out.
 char_dfa hostname() {
   constexpr std::uint32_t steps = 254 / 4, longest = 63, step = 4;
   constexpr std::uint32_t kinds = longest + 1; // of states with the same number of steps before their label
@@ -82,12 +82,16 @@ char_dfa hostname() {
   return char_dfa::of_states(states);
 }
 
-std::string email() { // RFC 5321: dot-string or quoted string; a domain or an address in brackets
-  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+std::string labels() {
   const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  return label + "(?:\\." + label + ")*";
+}
+
+// RFC 5321: dot-string or quoted string; a domain or an address in brackets.
+std::string email(const std::string& address) {
+  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
   const std::string quoted = "\"(?:[ !#-\\[\\]-~]|\\\\[ -~])*\"";
-  return group(atom + "(?:\\." + atom + ")*|" + quoted) + "@" +
-         group(label + "(?:\\." + label + ")*|\\[(?:" + ipv4() + "|IPv6:" + ipv6() + ")\\]");
+  return group(atom + "(?:\\." + atom + ")*|" + quoted) + "@" + group(labels() + "|\\[" + group(address) + "\\]");
 }
 
 constexpr const char* percent = "%[0-9A-Fa-f]{2}";
@@ -99,7 +103,7 @@ std::string pchar(const std::string& more) {
 }
 
 std::string authority() {
-  const std::string host = "(?:\\[(?:" + ipv6() + "|v[0-9A-Fa-f]+\\.[" + unreserved_and_subdelims + ":]+)\\]|" +
+  const std::string host = "(?:\\[(?:" + ipv6() + "|[vV][0-9A-Fa-f]+\\.[" + unreserved_and_subdelims + ":]+)\\]|" +
                            pchar("") + "*)"; // an IPv4 address is a name by its form
   return "(?:" + pchar(":") + "*@)?" + host + "(?::[0-9]*)?";
 }
@@ -128,8 +132,12 @@ std::string uri_reference() {
                query_and_fragment());
 }
 
-std::string uri_template() { // RFC 6570
-  const std::string literal = "[!#$&(-;=?-\\[\\]_a-z~\\u{A0}-\\u{D7FF}\\u{E000}-\\u{10FFFF}]";
+// RFC 6570; `more` literal characters. Code points that are no characters and the tags of plane 14 are none.
+std::string uri_template(const std::string& more) {
+  std::string literal = "[!#$&(-;=?-\\[\\]_a-z~\\u{A0}-\\u{D7FF}\\u{E000}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}" + more;
+  for (const char* plane : {"1", "2", "3", "4", "5", "6", "7", "8", "9", "A", "B", "C", "D", "E", "F", "10"})
+    literal += "\\u{" + std::string(plane) + (*plane == 'E' ? "1000" : "0000") + "}-\\u{" + plane + "FFFD}";
+  literal += "]";
   const std::string character = std::string("(?:[A-Za-z0-9_]|") + percent + ")";
   const std::string name = character + "(?:\\.?" + character + ")*";
   const std::string variable = name + "(?::[1-9][0-9]{0,3}|\\*)?";
@@ -140,65 +148,71 @@ std::string json_pointer() {
   return "(?:/(?:[^/~]|~[01])*)*";
 }
 
+// `step`: a sum after the number, that some versions of the format have.
+std::string relative_json_pointer(const std::string& step) {
+  return "(?:0|[1-9][0-9]*)" + step + "(?:#|" + json_pointer() + ")";
+}
+
 } // namespace
 
-const char_dfa* format_language(std::string_view name) {
+const json_format* find_format(std::string_view name) {
   const auto is = [&](std::string_view other) { return name == other; };
   if (is("date-time")) {
-    static const char_dfa texts = language(group(date()) + "[Tt]" + time());
-    return &texts;
+    static const json_format format{language(group(date()) + "[Tt]" + time())};
+    return &format;
   }
   if (is("date")) {
-    static const char_dfa texts = language(date());
-    return &texts;
+    static const json_format format{language(date())};
+    return &format;
   }
   if (is("time")) {
-    static const char_dfa texts = language(time());
-    return &texts;
+    static const json_format format{language(time())};
+    return &format;
   }
   if (is("duration")) {
-    static const char_dfa texts = language(duration());
-    return &texts;
+    static const json_format format{language(duration())};
+    return &format;
   }
-  if (is("email")) {
-    static const char_dfa texts = language(email());
-    return &texts;
+  if (is("email")) { // general addresses in brackets, and other spellings of those of the internet, are left out
+    static const json_format format{language(email(ipv4() + "|IPv6:" + ipv6())), language(email("[!-Z^-~]+"))};
+    return &format;
   }
   if (is("hostname")) {
-    static const char_dfa texts = hostname();
-    return &texts;
+    static const json_format format{hostname(), language(labels())};
+    return &format;
   }
   if (is("ipv4")) {
-    static const char_dfa texts = language(ipv4());
-    return &texts;
+    static const json_format format{language(ipv4())};
+    return &format;
   }
   if (is("ipv6")) {
-    static const char_dfa texts = language(ipv6());
-    return &texts;
+    static const json_format format{language(ipv6())};
+    return &format;
   }
   if (is("uri")) {
-    static const char_dfa texts = language(uri());
-    return &texts;
+    static const json_format format{language(uri())};
+    return &format;
   }
   if (is("uri-reference")) {
-    static const char_dfa texts = language(uri_reference());
-    return &texts;
+    static const json_format format{language(uri_reference())};
+    return &format;
   }
-  if (is("uri-template")) {
-    static const char_dfa texts = language(uri_template());
-    return &texts;
+  if (is("uri-template")) { // an erratum of the RFC allows the apostrophe
+    static const json_format format{language(uri_template("")), language(uri_template("'"))};
+    return &format;
   }
   if (is("uuid")) {
-    static const char_dfa texts = language("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}");
-    return &texts;
+    static const json_format format{language("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")};
+    return &format;
   }
   if (is("json-pointer")) {
-    static const char_dfa texts = language(json_pointer());
-    return &texts;
+    static const json_format format{language(json_pointer())};
+    return &format;
   }
   if (is("relative-json-pointer")) {
-    static const char_dfa texts = language("(?:0|[1-9][0-9]*)(?:#|" + json_pointer() + ")");
-    return &texts;
+    static const json_format format{language(relative_json_pointer("")),
+                                    language(relative_json_pointer("(?:[+-][1-9][0-9]*)?"))};
+    return &format;
   }
   return nullptr;
 }

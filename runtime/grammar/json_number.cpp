@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t exponent_limit = 1'000'000'000;
+constexpr std::int64_t clipped_exponent = 100'000'000'000'000'000; // no text has so many digits
 
 // digits * 10^zeros modulo m.
 std::uint64_t remainder(std::string_view digits, std::int64_t zeros, std::uint64_t m) {
@@ -74,7 +74,7 @@ exact_decimal exact_decimal::of(std::string_view text) {
     i += text[i] == '-' || text[i] == '+';
     std::int64_t e = 0;
     for (; i < text.size(); ++i)
-      e = std::min(exponent_limit, e * 10 + (text[i] - '0'));
+      e = std::min(clipped_exponent, e * 10 + (text[i] - '0'));
     point += minus ? -e : e;
   }
   d.digits.erase(0, std::min(d.digits.find_first_not_of('0'), d.digits.size()));

@@ -18,7 +18,7 @@ struct exact_decimal {
   std::string digits;
   std::int64_t exponent = 0;
 
-  // `text` is a JSON number. Exponents beyond a thousand million are clipped to that.
+  // `text` is a JSON number. What is beyond max_exponent stays beyond it, but need not be exact.
   static exact_decimal of(std::string_view text);
   static exact_decimal of(std::int64_t value);
 
@@ -31,6 +31,7 @@ struct exact_decimal {
   std::strong_ordering operator<=>(const exact_decimal& other) const;
 };
 
+inline constexpr std::int64_t max_exponent = 1'000'000'000;
 inline constexpr std::int64_t max_plain_digits = 4096;
 inline constexpr std::uint64_t max_divisor = 4096;
 

@@ -1,7 +1,6 @@
 #include "runtime/grammar/json_schema_document.hpp"
 
 #include "runtime/grammar/char_pattern.hpp"
-#include "runtime/grammar/json_formats.hpp"
 
 #include <algorithm>
 #include <array>
@@ -120,8 +119,10 @@ schema_document::schema_document(std::string_view text, options how, compile_bud
                  "JSON schema: " + parsed.failure().message);
   budget.memory(text.size() * 16);
   text_ = std::move(*parsed);
-  if (const json_value* draft = text_.is(kind::object) ? text_.find("$schema") : nullptr)
+  if (const json_value* draft = text_.is(kind::object) ? text_.find("$schema") : nullptr) {
     old_ids_ = draft->text.find("draft-04") != std::string::npos;
+    contains_evaluates_ = draft->text.find("2019-09") == std::string::npos;
+  }
   resources_.push_back({"", {}, {}, &text_, "#"});
   register_names(text_, "#", 0, 0);
   resource_by_address_.try_emplace("", 0);
@@ -191,6 +192,21 @@ schema_index schema_document::intern(const json_value& source, std::string path,
     budget_.memory(sizeof(entry) + path.size());
     entries_.push_back({&source, in, entry::check::none, false, {}});
     entries_.back().node.path = std::move(path);
+  }
+  return it->second;
+}
+
+schema_index schema_document::any_of(const std::vector<schema_index>& schemas, const std::string& path) {
+  if (schemas.size() == 1)
+    return schemas.front();
+  const auto [it, fresh] = any_of_.try_emplace(schemas, static_cast<schema_index>(entries_.size()));
+  if (fresh) {
+    budget_.memory(sizeof(entry) + path.size());
+    entries_.push_back({nullptr, 0, entry::check::none, true, {}});
+    schema_node& n = entries_.back().node;
+    n.path = path;
+    n.any_of = schemas;
+    n.steps = {schema_node::step::any_of};
   }
   return it->second;
 }
@@ -412,7 +428,7 @@ private:
     } else if (is("pattern")) {
       node_.pattern = document_.pattern_language(text(), here());
     } else if (is("format")) {
-      node_.format = format_language(text());
+      node_.format = find_format(text());
     } else {
       return false;
     }
@@ -438,6 +454,8 @@ private:
 
   bool of_arrays() {
     if (is("prefixItems") || (is("items") && value_->is(kind::array))) {
+      if (node_.declares_items)
+        document_.unsupported(here(), "a list of items and prefixItems exclude each other");
       node_.prefix_items = schema_list();
       node_.declares_items = node_.array_keywords = true;
       list_of_items_ |= is("items");
@@ -526,10 +544,12 @@ private:
   bool at_same_place() {
     using step = schema_node::step;
     if (is("$ref")) {
-      node_.reference = document_.resolve(text(), document_.entries_[index_].resource, here());
+      node_.references.push_back(document_.resolve(text(), document_.entries_[index_].resource, here()));
       mark(step::reference);
     } else if (is("$dynamicRef") || is("$recursiveRef")) {
       dynamic_reference();
+    } else if (is("$schema")) {
+      draft();
     } else if (is("allOf")) {
       node_.all_of = schema_list();
       mark(step::all_of);
@@ -555,6 +575,19 @@ private:
     return true;
   }
 
+  // Of the drafts of json-schema.org those whose keywords are read here; an address elsewhere names no draft.
+  void draft() {
+    constexpr std::string_view drafts = "json-schema.org/draft";
+    const std::size_t at = value_->text.find(drafts);
+    const std::string_view name =
+        at == std::string::npos ? std::string_view() : std::string_view(value_->text).substr(at + drafts.size());
+    constexpr std::array<std::string_view, 5> read{"-04", "-06", "-07", "/2019-09", "/2020-12"};
+    if (at != std::string::npos &&
+        std::none_of(read.begin(), read.end(), [&](std::string_view known) { return name.starts_with(known); }))
+      document_.unsupported(here(), "the draft " + quoted_json(value_->text) +
+                                        " has other keywords; drafts 4, 6, 7, 2019-09 and 2020-12 are read");
+  }
+
   // Where a name can mean one schema only, a dynamic reference is a plain one.
   void dynamic_reference() {
     const std::string name = is("$dynamicRef") && text().starts_with("#") ? text().substr(1) : text();
@@ -562,11 +595,11 @@ private:
     const auto found = anchors.find(name);
     const bool single =
         document_.resources_.size() == 1 && (is("$recursiveRef") ? name == "#" : text().starts_with("#"));
-    if (!single || (found != anchors.end() && found->second > 1) || node_.reference) {
+    if (!single || (found != anchors.end() && found->second > 1)) {
       document_.unsupported(here(), "it depends on the path by which the schema was reached");
       return;
     }
-    node_.reference = document_.resolve(text(), 0, here());
+    node_.references.push_back(document_.resolve(text(), 0, here()));
     mark(schema_node::step::reference);
   }
 
@@ -601,14 +634,9 @@ void schema_document::check_cycles(schema_index index, int depth) {
     fail_compile("so_too_complex", n.path + ": more than " + std::to_string(max_depth_at_one_place) +
                                        " schemas refer to each other for one place of the value");
   entries_[index].cycles = entry::check::open;
-  for (const auto* list : {&n.all_of, &n.any_of, &n.one_of})
-    for (const schema_index sub : *list)
-      check_cycles(sub, depth + 1);
-  for (const auto& sub : {n.reference, n.negation, n.condition, n.then, n.otherwise})
-    if (sub)
-      check_cycles(*sub, depth + 1);
-  for (const schema_node::keyed& d : n.dependent_schemas)
-    check_cycles(d.schema, depth + 1);
+  n.for_each_at_same_place([&](schema_index sub) { check_cycles(sub, depth + 1); });
+  if (n.negation)
+    check_cycles(*n.negation, depth + 1);
   entries_[index].cycles = entry::check::done;
 }
 

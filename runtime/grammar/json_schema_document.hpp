@@ -4,6 +4,7 @@
 #pragma once
 #include "runtime/grammar/char_automaton.hpp"
 #include "runtime/grammar/compile_budget.hpp"
+#include "runtime/grammar/json_formats.hpp"
 #include "runtime/grammar/json_number.hpp"
 #include "runtime/grammar/json_value.hpp"
 
@@ -58,7 +59,7 @@ struct schema_node {
 
   std::optional<std::uint64_t> min_length, max_length;
   const char_dfa* pattern = nullptr;
-  const char_dfa* format = nullptr;
+  const json_format* format = nullptr;
 
   std::vector<schema_index> prefix_items;
   std::optional<schema_index> items; // of the rest
@@ -75,14 +76,26 @@ struct schema_node {
   std::vector<keyed> dependent_schemas;
   std::optional<std::uint64_t> min_properties, max_properties;
 
-  std::optional<schema_index> reference, negation, condition, then, otherwise;
-  std::vector<schema_index> all_of, any_of, one_of;
+  std::optional<schema_index> negation, condition, then, otherwise;
+  std::vector<schema_index> references, all_of, any_of, one_of; // references: $ref and a dynamic one
 
   bool declares_items = false;  // prefixItems, or items as an array
   bool object_keywords = false; // properties, additionalProperties, patternProperties or required
   bool array_keywords = false;  // items or prefixItems
 
   const schema_index* property(std::string_view key) const; // nullptr if not declared
+
+  // The schemas whose annotations can count for this one: all that it may apply to the same value, but for `not`.
+  void for_each_at_same_place(const auto& f) const {
+    for (const auto* list : {&references, &all_of, &any_of, &one_of})
+      for (const schema_index sub : *list)
+        f(sub);
+    for (const auto& sub : {condition, then, otherwise})
+      if (sub)
+        f(*sub);
+    for (const keyed& d : dependent_schemas)
+      f(d.schema);
+  }
 };
 
 class schema_document {
@@ -97,6 +110,12 @@ public:
   schema_index root() const { return 0; }
   // Parsed at first use; the reference stays valid. Its schemas at the same place form no cycle.
   const schema_node& node(schema_index index);
+
+  // A schema that no part of the text is: at least one of these holds.
+  schema_index any_of(const std::vector<schema_index>& schemas, const std::string& path);
+
+  // Whether items that `contains` asks for count as evaluated: since draft 2020-12.
+  bool contains_evaluates() const { return contains_evaluates_; }
 
   // Refuses the keyword at `path`, or, if lenient, leaves it out with a warning.
   void unsupported(const std::string& path, const std::string& why);
@@ -113,7 +132,7 @@ private:
     std::string path;
   };
   struct entry {
-    const json_value* source;
+    const json_value* source; // nullptr: made by any_of
     std::uint32_t resource;
     enum class check : std::uint8_t { none, open, done } cycles = check::none;
     bool parsed = false;
@@ -134,11 +153,13 @@ private:
   compile_budget& budget_;
   std::vector<std::string>* warnings_;
   bool old_ids_ = false; // draft 4: `id`
+  bool contains_evaluates_ = true;
   std::vector<resource> resources_;
   std::unordered_map<const json_value*, std::uint32_t> resource_at_; // their roots
   std::map<std::string, std::uint32_t, std::less<>> resource_by_address_;
   std::deque<entry> entries_;
   std::unordered_map<const json_value*, schema_index> index_of_;
+  std::map<std::vector<schema_index>, schema_index> any_of_;
   std::map<std::string, char_dfa, std::less<>> patterns_;
 };
 

@@ -213,7 +213,8 @@ private:
         placed = true;
         break;
       case schema_node::step::reference:
-        next.push_back(sub(*n.reference));
+        for (const schema_index i : n.references)
+          next.push_back(sub(i));
         break;
       case schema_node::step::all_of:
         for (const schema_index i : n.all_of)
@@ -247,7 +248,7 @@ private:
   }
 
   // What the keywords of a schema say themselves, members and items apart.
-  static void apply(schema_alternative& a, const schema_node& n) {
+  void apply(schema_alternative& a, const schema_node& n) const {
     a.types &= n.types.value_or(type_any);
     a.typed |= n.types || n.constant || n.values;
     if (n.constant || n.values) {
@@ -269,9 +270,12 @@ private:
     a.min_length = std::max(a.min_length, n.min_length.value_or(0));
     if (n.max_length)
       lower(a.max_length, *n.max_length);
-    for (const char_dfa* language : {n.pattern, n.format})
-      if (language)
-        a.texts.push_back({language, true});
+    if (n.pattern)
+      a.texts.push_back({n.pattern, true});
+    if (n.format) { // a proof of emptiness needs all texts that may have it
+      const bool partial = n.format->possible.has_value();
+      a.texts.push_back({partial && !exact_ ? &*n.format->possible : &n.format->texts, true, partial && exact_});
+    }
     a.min_items = std::max(a.min_items, n.min_items.value_or(0));
     if (n.max_items)
       lower(a.max_items, *n.max_items);
@@ -332,8 +336,8 @@ private:
         present.push_back(need(key));
       next.push_back(choice({std::move(present), {forbid(d.key)}}));
     }
-    for (const schema_node::keyed& d : n.dependent_schemas)
-      next.push_back(choice({{need(d.key), literal(holds(d.schema), index)}, {forbid(d.key)}}));
+    for (const schema_node::keyed& d : n.dependent_schemas) // what it evaluates counts for objects with the key only
+      next.push_back(choice({{only(type_object), need(d.key), literal(holds(d.schema), index)}, {forbid(d.key)}}));
   }
 
   // --- a schema that fails: at least one of its keywords does
@@ -455,8 +459,7 @@ private:
       ways.push_back(
           {only(type_object), some_member(undeclared_keys(n), fails(*n.additional), n.path + "/additionalProperties")});
     if (n.property_names)
-      ways.push_back({only(type_object), some_member(places_.texts({holds(*n.property_names)}).complement(), {},
-                                                     n.path + "/propertyNames")});
+      ways.push_back({only(type_object), some_member(other_names(n), {}, n.path + "/propertyNames")});
     if (n.min_properties.value_or(0) > 0)
       ways.push_back({only(type_object),
                       rule([m = *n.min_properties - 1](schema_alternative& a) { lower(a.max_properties, m); })});
@@ -471,6 +474,21 @@ private:
       ways.push_back({only(type_object), need(d.key), literal(fails(d.schema))});
   }
 
+  char_dfa other_names(const schema_node& n) {
+    const schema_place names{holds(*n.property_names)};
+    const auto partial = [](const schema_alternative& a) {
+      return !a.values && std::any_of(a.texts.begin(), a.texts.end(), [](const auto& r) { return r.partial; });
+    };
+    if (!exact_) // proofs of emptiness do not look for such members
+      return {};
+    const std::vector<schema_alternative> ways = places_.alternatives(names);
+    if (std::any_of(ways.begin(), ways.end(), partial))
+      document_.unsupported(n.path + "/propertyNames", "its format is not known for every name, so that it cannot be "
+                                                       "negated, as `not`, `if`, or overlapping branches of `oneOf` "
+                                                       "above it need");
+    return places_.texts(names).complement();
+  }
+
   static char_dfa undeclared_keys(const schema_node& n) {
     std::vector<std::u32string> declared;
     for (const schema_node::keyed& p : n.properties)
@@ -482,10 +500,9 @@ private:
   }
 
   static void combinations_fail(std::vector<branch>& ways, const schema_node& n) {
-    if (n.reference)
-      ways.push_back({literal(fails(*n.reference))});
-    for (const schema_index i : n.all_of)
-      ways.push_back({literal(fails(i))});
+    for (const auto* list : {&n.references, &n.all_of})
+      for (const schema_index i : *list)
+        ways.push_back({literal(fails(i))});
     const auto none_of = [](const std::vector<schema_index>& list) {
       branch all;
       for (const schema_index i : list)
@@ -570,18 +587,27 @@ std::vector<schema_alternative> schema_places::alternatives(const schema_place& 
   return out;
 }
 
-bool schema_places::evaluated(const schema_alternative& a, schema_index by,
+bool schema_places::evaluated(const schema_alternative& a, schema_index by, bool proof,
                               const std::function<bool(const schema_node&)>& looks_at) {
   std::vector<schema_index> open{by};
   std::set<schema_index> seen{by};
   while (!open.empty()) {
     const schema_index at = open.back();
     open.pop_back();
-    if (looks_at(document_.node(at)))
+    document_.budget().work();
+    const schema_node& n = document_.node(at);
+    if (looks_at(n))
       return true;
-    for (const auto& [schema, parent] : a.applied_by)
-      if (parent == at && seen.insert(schema).second)
+    const auto look = [&](schema_index schema) {
+      if (seen.insert(schema).second)
         open.push_back(schema);
+    };
+    if (proof)
+      n.for_each_at_same_place(look);
+    else
+      for (const auto& [schema, parent] : a.applied_by)
+        if (parent == at)
+          look(schema);
   }
   return false;
 }
@@ -607,7 +633,7 @@ std::optional<schema_place> schema_places::member_place(const schema_alternative
     declared |= covered;
     if (!covered && n.additional)
       possible &= add(place, holds(*n.additional));
-    if (n.unevaluated && !evaluated(a, s, [&](const schema_node& d) {
+    if (n.unevaluated && !evaluated(a, s, closed.proof, [&](const schema_node& d) {
           return declares(d) || d.additional || (d.unevaluated && &d != &n);
         }))
       possible &= add(place, holds(*n.unevaluated));
@@ -653,10 +679,17 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
       possible &= add(place, holds(n.prefix_items[index]));
     else if (n.items)
       possible &= add(place, holds(*n.items));
-    if (n.unevaluated_items && !evaluated(a, s, [&](const schema_node& d) {
-          return index < d.prefix_items.size() || d.items || (d.unevaluated_items && &d != &n);
-        }))
-      possible &= add(place, holds(*n.unevaluated_items));
+    std::vector<schema_index> allowed; // an item that `contains` asks for is evaluated too
+    if (n.unevaluated_items && !evaluated(a, s, closed.proof, [&](const schema_node& d) {
+          const bool marks = d.contains && document_.contains_evaluates();
+          if (marks)
+            allowed.push_back(*d.contains);
+          return index < d.prefix_items.size() || d.items || (d.unevaluated_items && &d != &n) ||
+                 (marks && closed.proof);
+        })) {
+      allowed.push_back(*n.unevaluated_items);
+      possible &= add(place, holds(document_.any_of(allowed, n.path + "/unevaluatedItems")));
+    }
   }
   for (const schema_alternative::one_item& i : a.single_items)
     if (i.index == index)
@@ -828,12 +861,12 @@ bool schema_places::surely_empty(const schema_place& place, const schema_alterna
   if (a.types & type_array) {
     bool empty = false;
     for (std::uint64_t i = 0; !empty && i < std::min(a.min_items, max_proof_items); ++i)
-      empty = impossible(item_place(a, i, {}));
+      empty = impossible(item_place(a, i, {.proof = true}));
     if (!empty)
       return false;
   }
   return !(a.types & type_object) || std::any_of(a.required.begin(), a.required.end(), [&](const std::string& key) {
-    return impossible(member_place(a, key, closing{}));
+    return impossible(member_place(a, key, closing{.proof = true}));
   });
 }
 

@@ -30,6 +30,7 @@ struct schema_alternative {
   struct text_rule {
     const char_dfa* language;
     bool inside;
+    bool partial = false; // other texts than those of the language may satisfy the rule
   };
   struct item_rule { // at least min and at most max of the items from number `first` on are like `item`
     schema_literal item;
@@ -104,6 +105,7 @@ public:
   // The place of a member with this key or of an item; nullopt: it cannot be there.
   struct closing {
     bool members = false, items = false; // undeclared ones are forbidden (strict mode)
+    bool proof = false;                  // of emptiness: whatever may be evaluated counts as evaluated
   };
   std::optional<schema_place> member_place(const schema_alternative& a, const std::string& key, closing closed);
   // The same for keys that no `properties` here names; `matches` says which patterns they match. propertyNames apart.
@@ -129,7 +131,9 @@ private:
   bool surely_empty(const schema_place& place, const schema_alternative& a, int depth);
   std::optional<schema_place> member_place(const schema_alternative& a, const std::string* key,
                                            const std::function<bool(const char_dfa&)>& matches, closing closed);
-  bool evaluated(const schema_alternative& a, schema_index by, const std::function<bool(const schema_node&)>& looks_at);
+  // Whether a schema evaluates something together with those that it applies: in `a`, or, for a proof, ever.
+  bool evaluated(const schema_alternative& a, schema_index by, bool proof,
+                 const std::function<bool(const schema_node&)>& looks_at);
 
   schema_document& document_;
   std::map<schema_place, bool> empty_;

@@ -34,7 +34,7 @@ private:
     if (n.always)
       return *n.always;
     const auto sub = [&](schema_index s) { return holds(s, value, depth + 1); };
-    return of_any_type(n, value) && (!n.reference || sub(*n.reference)) &&
+    return of_any_type(n, value) && std::all_of(n.references.begin(), n.references.end(), sub) &&
            std::all_of(n.all_of.begin(), n.all_of.end(), sub) &&
            (n.any_of.empty() || std::any_of(n.any_of.begin(), n.any_of.end(), sub)) &&
            (n.one_of.empty() || !with_one_of || std::count_if(n.one_of.begin(), n.one_of.end(), sub) == 1) &&
@@ -75,7 +75,15 @@ private:
   static bool text(const schema_node& n, const std::string& utf8) {
     const std::u32string text = to_code_points(utf8);
     return text.size() >= n.min_length.value_or(0) && (!n.max_length || text.size() <= *n.max_length) &&
-           (!n.pattern || n.pattern->contains(text)) && (!n.format || n.format->contains(text));
+           (!n.pattern || n.pattern->contains(text)) && (!n.format || formatted(n, text));
+  }
+
+  static bool formatted(const schema_node& n, const std::u32string& text) {
+    const json_format& f = *n.format;
+    const bool has = f.texts.contains(text);
+    if (!has && f.possible && f.possible->contains(text))
+      fail_compile("so_unsupported", n.path + "/format: whether a text of the schema has it is not known");
+    return has;
   }
 
   bool array(const schema_node& n, const json_value& value, int depth) {

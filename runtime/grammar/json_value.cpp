@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <unordered_map>
 
@@ -147,6 +148,9 @@ private:
     v.what = json_value::kind::number;
     v.text = text_.substr(start, at_ - start);
     v.number = exact_decimal::of(v.text);
+    if (std::abs(v.number.exponent) > max_exponent)
+      throw error{"so_too_complex",
+                  "the number " + v.text.substr(0, 40) + " has an exponent beyond " + std::to_string(max_exponent)};
   }
 
   unsigned hex4() {

@@ -52,7 +52,8 @@ struct json_limits {
   std::size_t bytes = std::size_t{4} << 20;
 };
 
-// Errors: so_syntax with line and column, so_too_complex for a limit. Lone surrogate escapes are a syntax error.
+// Errors: so_syntax with line and column, so_too_complex for a limit, of exponents too. Lone surrogate escapes are a
+// syntax error.
 result<json_value> parse_json(std::string_view text, json_limits limits = {});
 
 std::string quoted_json(std::string_view utf8); // minimal escaping, with quotes
