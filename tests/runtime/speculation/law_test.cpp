@@ -3,6 +3,7 @@
 // verification uses; rules that are known to be wrong must be caught by the same enumeration.
 #include "runtime/base/draft_split.hpp"
 #include "runtime/speculation/budget.hpp"
+#include "runtime/speculation/confidences.hpp"
 #include "runtime/speculation/verify.hpp"
 
 #include "kernels/reference/sample.hpp"
@@ -16,6 +17,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 
 using namespace troupe;
@@ -324,6 +326,57 @@ BOOST_AUTO_TEST_CASE(the_papers_counter_example) {
     const auto fixed = law_of([&](std::size_t) { return rows > 1; });
     BOOST_TEST((fixed[0] == fraction(7, 10)));
   }
+}
+
+// The budget of a block comes from the confidences of the block before, and the last of these tells which second draft
+// that block had; the first draft of the next block lies at the same position. Each random number of the key's stream
+// is enumerated once, over both blocks.
+BOOST_AUTO_TEST_CASE(a_budget_from_the_block_before_keeps_the_law) {
+  const weights p{7, 3}, d{5, 5};
+  const rejection_row r(p, d);
+  const auto law_of = [&](const auto& key_of) { // of the token behind the first one, which is drawn without drafts
+    std::array<fraction, 2> out;
+    const auto before = key_of(7, 1), now = key_of(7, 0);
+    for (std::size_t second = 0; second < 2; ++second) // of the block before
+      for (std::size_t x = 0; x < 2; ++x) {            // first of this block
+        if (before == now && second != x)
+          continue;
+        const fraction chance = fraction(1, 2) * (before == now ? fraction(1) : fraction(1, 2));
+        if (second == 0) { // the budget of this block has room for it
+          out[x] = out[x] + chance * fraction(r.accepted(x), r.range(x));
+          for (std::size_t i = 0; r.accepted(x) < r.range(x) && i < 2; ++i)
+            out[i] = out[i] + chance * fraction(r.range(x) - r.accepted(x), r.range(x)) *
+                                  fraction(r.residual(i), r.residual(0) + r.residual(1));
+        } else {
+          for (std::size_t i = 0; i < 2; ++i)
+            out[i] = out[i] + chance * share(p[i], p);
+        }
+      }
+    return out;
+  };
+  const auto by_position = law_of([](int position, int) { return std::pair(position, draw_case::drafted); });
+  BOOST_TEST((by_position[0] == fraction(17, 20) && by_position[1] == fraction(3, 20)));
+  const auto by_number = law_of([](int position, int number) { return std::pair(position, case_of_draft(number)); });
+  BOOST_TEST((by_number[0] == fraction(7, 10) && by_number[1] == fraction(3, 10)));
+  // The same with what is really drawn.
+  const std::uint64_t n = draws(40000);
+  std::uint64_t zeros = 0;
+  for (std::uint64_t seed = 0; seed < n; ++seed) {
+    const std::int32_t x = draft_draw(d, seed, 7, 0);
+    zeros += (draft_draw(d, seed, 7, 1) == 0 ? verify_row(p, d, x, seed, 7).token : fresh_draw(p, seed, 7)) == 0;
+  }
+  const double size = static_cast<double>(n);
+  BOOST_TEST(std::abs(static_cast<double>(zeros) / size - .7) < 4.5 * std::sqrt(.21 / size));
+}
+
+// Each position and number has a stream of its own, apart from those of the other cases.
+BOOST_AUTO_TEST_CASE(no_two_drafts_at_a_position_are_drawn_alike) {
+  std::set<draw_case> cases{draw_case::fresh, draw_case::residual, draw_case::accept};
+  for (std::int32_t number = 0; number < most_drafts; ++number) {
+    BOOST_TEST(cases.insert(case_of_draft(number)).second);
+    BOOST_TEST(static_cast<std::uint32_t>(case_of_draft(number)) < 256u); // the low byte of its word
+  }
+  BOOST_TEST((case_of_draft(0) == draw_case::drafted)); // of vector T6
 }
 
 BOOST_AUTO_TEST_CASE(verification_against_another_law_than_the_drafts_were_drawn_from_is_caught) {
