@@ -27,6 +27,7 @@
 #include "runtime/speculation/planner.hpp"
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -122,9 +123,10 @@ private:
     std::uint64_t life;
     std::int32_t start, slack, rows, drafts; // as in the plan; the last two as many as the device may make them
     bool sample;
-    bool fills;                  // takes the snapshot at the sequence's hold_at
-    std::int32_t departure = -1; // of the plan's
-    std::int32_t departed = 0;   // blocks that have left with it
+    bool fills;                                                     // takes the snapshot at the sequence's hold_at
+    std::int32_t departure = -1;                                    // of the plan's
+    std::int32_t departed = 0;                                      // blocks that have left with it
+    std::int32_t masked = std::numeric_limits<std::int32_t>::max(); // first rows that draw as they should
   };
   struct flight {
     std::uint64_t number = 0;
@@ -168,10 +170,10 @@ private:
   void apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
   static void examine(const flown& f, std::int32_t start, sequence_result& r);
-  void take_tokens(sequence& s, sequence_event& e);
+  void take_tokens(sequence& s, sequence_event& e, std::int32_t masked);
   static error refusal_of(const sequence& s, std::int32_t token);
   finish_state finish_of(const sequence& s) const;
-  void keep_legal_drafts(sequence& s) const;
+  void keep_worthy_drafts(sequence& s) const;
   void take_drafts(const flown& f, const sequence_result& r);
   void begin_outcome(const flight& f);
   static bool current(const demand& d) { return d.s->life == d.life; }
@@ -195,6 +197,8 @@ private:
   void want_prefill();
   void want_decode();
   std::int32_t drafts_at_hand(const sequence& s) const;
+  std::int32_t settled_drafts(const sequence& s) const;
+  std::int32_t least_rows(const sequence& s) const { return 1 + settled_drafts(s); } // of a decode step
   std::int32_t plan_drafts(std::int32_t budget);
   std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
   bool drafts_behind_prompts();
@@ -211,7 +215,7 @@ private:
   bool can_share() const;
   bool shares(const sequence& s) const { return share_now_ && s.slack > 0; }
   void want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover = 0);
-  std::int32_t secure(sequence& s, std::int32_t rows, std::int32_t cover);
+  std::int32_t secure(sequence& s, std::int32_t rows, std::int32_t least, std::int32_t cover);
   sequence* victim_behind(const sequence& s) const;
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
   void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);

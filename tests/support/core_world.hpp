@@ -232,10 +232,15 @@ struct core_world {
       if (!matcher.accept(tokens[fed]))
         blame("a token that the constraint does not allow was given out");
     std::vector<std::uint32_t> allowed(static_cast<std::size_t>(model.vocab + 31) / 32);
+    std::size_t taken = 0;
     for (std::int32_t k = 0; k <= s.drafts; ++k) {
-      if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)]))
-        blame("a draft that can not be drawn");
       const std::int32_t row = s.first_mask < 0 ? -1 : p.mask_rows.at(static_cast<std::size_t>(s.first_mask + k));
+      if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)])) {
+        if (!limits.rejection || k < s.drafts || row >= 0)
+          blame("a draft that can not be drawn");
+        break; // by rejection the last draft may be one; nothing is drawn behind it
+      }
+      taken += k > 0;
       const bool constrained = matcher.constrained() && !matcher.finished();
       if (constrained != (row >= 0))
         blame("a row without its mask, or with one where it is free");
@@ -244,7 +249,7 @@ struct core_world {
       if (row >= 0 && !std::equal(allowed.begin(), allowed.end(), p.masks.begin() + std::ptrdiff_t{row} * p.mask_words))
         blame("another mask than the one behind its tokens");
     }
-    matcher.rollback(static_cast<std::size_t>(s.drafts));
+    matcher.rollback(taken);
   }
   // The host knows all tokens of a sequence that it paces, and nothing of it is out that could draw another.
   void check_known(const step_plan& p, const planned_sequence& s) {

@@ -400,6 +400,32 @@ BOOST_AUTO_TEST_CASE(verification_against_another_law_than_the_drafts_were_drawn
   BOOST_TEST(error > .1);
 }
 
+BOOST_AUTO_TEST_CASE(a_draft_that_cannot_be_drawn_is_verified_all_the_same) {
+  const weights masked{6, 6, 0}, d{6, 0, 6}; // token 2 is forbidden, and drafted
+  const rejection_row r(masked, d);
+  const auto law_of = [&](const auto& verifies) {
+    std::array<fraction, 3> out;
+    for (std::size_t x = 0; x < 3; ++x) {
+      const fraction drafted = share(d[x], d);
+      if (drafted == fraction(0))
+        continue;
+      if (verifies(x))
+        out[x] = out[x] + drafted * fraction(r.accepted(x), r.range(x));
+      for (std::size_t i = 0; i < 3; ++i)
+        if (!verifies(x))
+          out[i] = out[i] + drafted * share(masked[i], masked);
+        else if (r.accepted(x) < r.range(x))
+          out[i] = out[i] + drafted * fraction(r.range(x) - r.accepted(x), r.range(x)) *
+                                fraction(r.residual(i), r.residual(0) + r.residual(1) + r.residual(2));
+    }
+    return out;
+  };
+  const auto kept = law_of([](std::size_t) { return true; });
+  BOOST_TEST((kept[0] == fraction(1, 2) && kept[1] == fraction(1, 2) && kept[2] == fraction(0)));
+  const auto cut = law_of([&](std::size_t x) { return masked[x] > 0; }); // its row draws afresh instead
+  BOOST_TEST((cut[0] == fraction(1, 4) * fraction(3) && cut[1] == fraction(1, 4)));
+}
+
 BOOST_AUTO_TEST_CASE(a_bonus_row_without_its_mask_is_caught) {
   // Token 2 is forbidden. Verify rows mask it, the row behind the last draft does not.
   const weights masked{6, 6, 0}, open{6, 6, 12}, d{3, 9, 0};
