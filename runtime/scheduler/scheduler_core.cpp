@@ -393,14 +393,14 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   sequence_event& e = out.emplace_back(); // filled where it stays
   describe(s, e);
   e.output = std::move(r);
+  if (s.host_paced)
+    s.drafts.swap(e.output.block);
   std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {
     const auto accepted = static_cast<std::int32_t>(e.output.tokens.size()) - 1;
     --s.unresolved;
     s.computed += accepted;
     s.slack -= f.drafts;
-    if (s.host_paced)
-      s.drafts.swap(e.output.block);
     take_tokens(s, e, f.masked);
     outcome_.emitted += std::ssize(e.output.tokens);
     reached += static_cast<std::int32_t>(e.output.tokens.size()) - 1;

@@ -13,7 +13,9 @@
 //
 // KV is taken for the rows of the coming step only. When a sequence needs a block and none is free, the last one in the
 // order of service loses its cache; it keeps its place and later computes its prompt again, then its output as forced
-// rows, so that its tokens stay what they were (exactness.md §8). Nothing is ever taken from the first in the order.
+// rows, so that its tokens stay what they were (exactness.md §8). By rejection the drafts behind its newest token
+// belong to what it draws next: they are made again behind the row that drew that token. Nothing is ever taken from the
+// first in the order.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/kv/kv_turn.hpp"
@@ -198,6 +200,7 @@ private:
   void want_decode();
   std::int32_t drafts_at_hand(const sequence& s) const;
   std::int32_t settled_drafts(const sequence& s) const;
+  std::int32_t forced_rows(const sequence& s) const;
   std::int32_t least_rows(const sequence& s) const { return 1 + settled_drafts(s); } // of a decode step
   std::int32_t plan_drafts(std::int32_t budget);
   std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
@@ -226,6 +229,9 @@ private:
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
   bool draws(const sequence& s, std::int32_t end) const;
+  bool drafts_again(const sequence& s, std::int32_t end) const;
+  bool needs_first_masks(const sequence& s) const;
+  bool may_be_admitted(const sequence& s) const;
   std::int32_t rows_of(const demand& d) const;
   bool needs_masks(const demand& d, std::int32_t rows) const;
   void make_first_masks();

@@ -11,12 +11,6 @@ namespace {
 constexpr std::int32_t bypass_window = 32;   // requests that do not fit and are passed over in one look at the queue
 constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
 
-// A sequence gets its place only with the masks of its first row: between taking a place and drawing there is nothing
-// that could be left out.
-bool has_first_masks(const scheduled_sequence& s) {
-  return !s.constrained() || (s.window != nullptr && s.window->ready);
-}
-
 // Blocks of a table that covers so many more rows wherever they lie.
 std::int32_t table_for(const scheduled_sequence& s, std::int32_t rows) {
   return blocks_for(std::min(s.computed + s.slack + rows, s.reach));
@@ -39,6 +33,15 @@ std::int32_t boundary_before(std::int32_t position) {
 
 } // namespace
 
+// A sequence gets its place only with the masks of its first row: between taking a place and drawing there is nothing
+// that could be left out. By rejection one that goes on draws with the masks of its drafts, when these are made again.
+bool scheduler_core::needs_first_masks(const sequence& s) const {
+  return s.constrained() && (!limits_.rejection || s.output.empty());
+}
+bool scheduler_core::may_be_admitted(const sequence& s) const {
+  return !needs_first_masks(s) || (s.window != nullptr && s.window->ready);
+}
+
 // Sequences that could be admitted now. Without a slot only one, if there is nobody to wait for.
 std::int32_t scheduler_core::places() const {
   const auto taken = static_cast<std::int32_t>(turn_.admit.size());
@@ -58,8 +61,8 @@ bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
 bool scheduler_core::can_decode(const sequence& s) const {
   if (s.in != phase::decode || s.waits_for_masks())
     return false;
-  if (s.computed < s.length())
-    return true;
+  if (s.computed < s.length()) // and while drafts are made again, the host does not know them
+    return !s.host_paced || !s.drafted || s.committed == s.computed;
   return s.computed == s.length() && s.unresolved == 1 && !s.host_paced && !ends_with_token_in_flight(s);
 }
 
@@ -118,7 +121,7 @@ template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
   const std::int32_t promised = promised_blocks();
   std::int32_t passed = 0, left = places();
   for (sequence* s : waiting_) {
-    if (!has_first_masks(*s))
+    if (!may_be_admitted(*s))
       continue;
     const bool ask = worth_asking(*s, promised);
     if (ask)
@@ -154,7 +157,7 @@ step_intent scheduler_core::intent() {
     waits(s.prompt_tokens(), s.waits_since);
   });
   i.decode =
-      i.decode || (places() > 0 && std::ranges::any_of(forks_, [](const sequence* s) { return has_first_masks(*s); }));
+      i.decode || (places() > 0 && std::ranges::any_of(forks_, [&](const sequence* s) { return may_be_admitted(*s); }));
   i.held_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(held, 1 << 30));
   i.kv_low = partial && free_blocks() <= std::ssize(active_);
   return i;
@@ -282,7 +285,7 @@ void scheduler_core::want_decode() {
       if (share && s.slack > 0 && affordable_drafts(s, limits_.nextn, reserved) == limits_.nextn)
         cover = 1 + limits_.nextn;
     }
-    std::int32_t forced = std::clamp(s.length() - s.computed - 1, 0, left);
+    std::int32_t forced = std::min(forced_rows(s), left);
     if (s.snapshot_at > s.computed)
       forced = std::min(forced, s.snapshot_at - s.computed - 1);
     left -= forced;
@@ -345,10 +348,19 @@ std::int32_t scheduler_core::drafts_at_hand(const sequence& s) const {
   return std::max(0, drafts);
 }
 
-// Drafts that its next step verifies in any case. By rejection, if their masks were too much work for an earlier step:
-// as many as were chosen when nothing told yet what they are.
+// Drafts that its next step verifies in any case. By rejection tokens depend on their number. Without varlen it is
+// always that of a whole block, so that nobody else's rows or blocks change a token; and where masks were too much work
+// for a step, it stays what it was before anything told what the drafts are.
 std::int32_t scheduler_core::settled_drafts(const sequence& s) const {
-  return limits_.rejection && s.window != nullptr ? drafts_at_hand(s) : 0;
+  return limits_.rejection && (!limits_.varlen || s.window != nullptr)
+             ? std::min(drafts_at_hand(s), limits_.max_num_batched_tokens - 1)
+             : 0;
+}
+
+// Rows beyond its next one whose tokens are known. Where drafts are to be made again, the last one is that of the token
+// before the newest.
+std::int32_t scheduler_core::forced_rows(const sequence& s) const {
+  return std::max(0, s.length() - s.computed - (drafts_again(s, s.length() - 1) ? 2 : 1));
 }
 
 // How many drafts each candidate verifies: draft_plan_. Returns their sum, at most what forced rows leave of the
@@ -357,7 +369,7 @@ std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
   draft_candidates_.clear();
   std::int32_t forced = 0, settled = 0;
   for (const sequence* s : candidates_) {
-    forced += std::max(0, s->length() - s->computed - 1);
+    forced += forced_rows(*s);
     settled += settled_drafts(*s);
     draft_candidates_.push_back(
         {drafts_at_hand(*s), s->computed, s->confidences.for_budget(), s->confidences.for_split()});
@@ -400,7 +412,7 @@ std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t d
 std::int32_t scheduler_core::want_forks(std::int32_t budget) {
   std::int32_t rows = 0;
   for (auto next = forks_.begin(); rows < budget && places() > 0; ++rows) {
-    next = std::find_if(next, forks_.end(), [](const sequence* f) { return has_first_masks(*f); });
+    next = std::find_if(next, forks_.end(), [&](const sequence* f) { return may_be_admitted(*f); });
     if (next == forks_.end())
       break;
     sequence& s = **next;
@@ -716,6 +728,11 @@ bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
   return end == s.length() + s.unresolved && end < limits_.max_model_len;
 }
 
+// Whether rows that end there draw the newest token once more, of which an earlier life had drafts (exactness.md §8).
+bool scheduler_core::drafts_again(const sequence& s, std::int32_t end) const {
+  return limits_.rejection && !s.output.empty() && s.computed < end && end == s.length() - 1 && proposes(s, end);
+}
+
 std::int32_t scheduler_core::rows_of(const demand& d) const {
   if (!current(d))
     return 0;
@@ -736,7 +753,7 @@ void scheduler_core::make_first_masks() {
   candidates_.clear();
   std::int32_t left = places();
   const auto look_at = [&](sequence& s) {
-    if (s.constrained() && s.window == nullptr) {
+    if (needs_first_masks(s) && s.window == nullptr) {
       candidates_.push_back(&s);
       masks_.want(*s.matcher, {});
     }
@@ -832,18 +849,19 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   const std::int32_t verifiable = shares(s) ? limits_.nextn : drafts; // that the device may verify
   p.blocks = table_for(s, rows - drafts + verifiable);
   p.history = static_cast<std::int32_t>(out.history.size());
-  p.sample = draws(s, end);
+  const bool draw = draws(s, end), again = drafts_again(s, end);
+  p.sample = draw || again;
   p.first_mask = first_mask;
   p.propose = p.sample && proposes(s, end);
-  p.next = end < prompt ? s.token(end) : -1;
+  p.next = again || end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, p.sample, false};
+  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw, false};
   add_images(s, end, f, out);
   f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
   s.slack += verifiable;
-  s.unresolved += p.sample;
+  s.unresolved += draw;
   s.drafted = p.propose;
   if (limits_.nextn > 0)
     s.confidences.schedule();

@@ -207,8 +207,11 @@ struct core_world {
                                                              p.tokens[static_cast<std::size_t>(s.first_token + i)]))
         blame("I6: several rows of " + s.spec->request_id + " in a decode step that are no tokens given out before");
     const std::int32_t end = s.start + own;
-    if (s.sample != (end - prompt >= std::ssize(known) && end < limits.max_model_len))
+    const bool again = s.sample && s.next >= 0; // the newest token, by rejection
+    if ((s.sample && !again) != (end - prompt >= std::ssize(known) && end < limits.max_model_len))
       blame("I6: a decode step that draws behind an old token, or not behind the newest");
+    if (again && (!limits.rejection || !s.propose || end - prompt != std::ssize(known) - 1 || s.next != known.back()))
+      blame("another token is drawn again than the newest, or for no drafts");
   }
   // Blocks and a state slot, which come and go together.
   bool holds(std::uint64_t id) const { return !kv.table(sequence_id{id}).empty(); }
@@ -222,7 +225,7 @@ struct core_world {
   // Every row that draws has the mask that belongs behind the tokens before it, bit by bit.
   void check_masks(const step_plan& p, const planned_sequence& s) {
     const auto found = judges.find(s.spec->id.value);
-    if (found == judges.end() || !s.sample) {
+    if (found == judges.end() || !s.sample || s.next >= 0) {
       if (s.first_mask >= 0)
         blame("masks where nothing is constrained");
       return;

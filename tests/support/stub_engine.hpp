@@ -286,7 +286,7 @@ struct stub_model {
       const auto draw_with = [&](std::uint64_t residual) {
         return draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1, mask_of(p, s, i - first), residual);
       };
-      drawn.id = draw_with(0);
+      drawn.id = s.next >= 0 ? s.next : draw_with(0);
       if (rejection && i + 1 < at.rows && drawn.id != at.tokens[static_cast<std::size_t>(i + 1)])
         drawn.id = draw_with(0x2E5D);
       drawn.logprob = -static_cast<float>(drawn.id) / 8;

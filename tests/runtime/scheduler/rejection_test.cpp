@@ -1,4 +1,5 @@
-// By rejection tokens depend on how many drafts are verified; it says nothing of what the drafts are.
+// By rejection tokens depend on how many drafts are verified (exactness.md §8, §9): with whole blocks that follows from
+// the request alone, and in any case it says nothing of what the drafts are.
 #include "tests/support/core_world.hpp"
 #include "tests/support/hand_masks.hpp"
 #include "tests/support/stub_constraints.hpp"
@@ -39,6 +40,15 @@ core_request made(std::uint64_t id, std::int32_t prompt, std::int32_t max_tokens
   return r;
 }
 
+list with_room(const core_request& r, scheduler_limits l, double right) {
+  l.kv_blocks = 60, l.max_num_batched_tokens = 256;
+  rejection_world w(l, right);
+  BOOST_REQUIRE(w.submit(r));
+  w.run();
+  BOOST_TEST(w.healthy(), w.trouble);
+  return w.results[r.spec->id.value].tokens;
+}
+
 // Of the drafts in a plan those that its sequence's constraint allows, up to the first that it does not.
 std::int32_t legal_of(const step_plan& p, const planned_sequence& s, constraint_matcher matcher) {
   std::int32_t legal = 0;
@@ -51,6 +61,71 @@ std::int32_t legal_of(const step_plan& p, const planned_sequence& s, constraint_
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(scheduler_rejection)
+
+BOOST_AUTO_TEST_CASE(a_lost_cache_changes_no_token) {
+  int lost = 0;
+  for (const bool async : {false, true})
+    for (const double right : {0.0, 0.6, 1.0})
+      for (std::int32_t boundary = 1; boundary <= 14; ++boundary) {
+        auto l = by_rejection(async);
+        l.kv_blocks = 1 + 5;
+        const core_request first = made(3, 257 - boundary, 100),
+                           second = made(static_cast<std::uint64_t>(4 + boundary % 3), 300, 60);
+        rejection_world w(l, right);
+        BOOST_REQUIRE(w.submit(first));
+        BOOST_REQUIRE(w.submit(second));
+        w.run();
+        BOOST_TEST(w.healthy(), w.trouble);
+        for (const core_request* r : {&first, &second}) {
+          lost += w.results[r->spec->id.value].preemptions;
+          BOOST_TEST(w.results[r->spec->id.value].tokens == with_room(*r, l, right), each);
+          BOOST_TEST(!w.results[r->spec->id.value].late);
+        }
+      }
+  BOOST_TEST(lost >= 30);
+}
+
+// A worker dies: another one has what was given out, which ends where a step ended.
+BOOST_AUTO_TEST_CASE(a_replay_changes_no_token) {
+  for (const bool async : {false, true})
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+      core_request r = made(id, 120, 30);
+      const list whole = with_room(r, by_rejection(async), 0.6);
+      for (int steps = 1; steps < 9; ++steps) {
+        rejection_world before(by_rejection(async), 0.6);
+        BOOST_REQUIRE(before.submit(r));
+        for (int i = 0; i < steps; ++i)
+          BOOST_REQUIRE(before.step());
+        core_request again = made(id, 120, 30);
+        again.ask.emitted = before.results[id].tokens;
+        rejection_world w(by_rejection(async), 0.6);
+        w.results[id].tokens = again.ask.emitted;
+        w.model.right = before.model.right;
+        BOOST_REQUIRE(w.submit(again));
+        w.run();
+        BOOST_TEST(w.healthy(), w.trouble);
+        BOOST_TEST(w.results[id].tokens == whole, each);
+      }
+    }
+}
+
+// Neither blocks that are short nor rows that others take shorten a block of drafts.
+BOOST_AUTO_TEST_CASE(company_changes_no_token) {
+  auto l = by_rejection();
+  l.kv_blocks = 1 + 9;
+  l.max_num_batched_tokens = 16;
+  rejection_world w(l, 0.7);
+  std::vector<core_request> all;
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    all.push_back(made(id, 90 + 5 * static_cast<std::int32_t>(id), 120));
+  for (const core_request& r : all)
+    BOOST_REQUIRE(w.submit(r));
+  w.run();
+  BOOST_TEST(w.healthy(), w.trouble);
+  BOOST_TEST(w.core.preemptions() > 0u);
+  for (const core_request& r : all)
+    BOOST_TEST(w.results[r.spec->id.value].tokens == with_room(r, l, 0.7), each);
+}
 
 // The first draft that a constraint forbids is verified under the mask of its position, and refused there.
 BOOST_AUTO_TEST_CASE(a_forbidden_draft_has_its_row) {
