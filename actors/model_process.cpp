@@ -164,6 +164,7 @@ scheduler_limits limits_of(const engine_options& o, const speculation_options& s
   l.async = o.async;
   l.nextn = speculation.nextn;
   l.varlen = speculation.varlen;
+  l.rejection = speculation.rejection;
   l.prefix_cache = o.prefix_cache;
   l.snapshot_interval = o.snapshot_interval;
   l.decode_steps_between = o.decode_steps_between;

@@ -9,11 +9,12 @@
 
 namespace troupe {
 
-inline constexpr std::uint32_t protocol_version = 2; // of all messages between processes
+inline constexpr std::uint32_t protocol_version = 3; // of all messages between processes
 
 TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
-              history, nextn, varlen, backtracking, decode_steps_between, async, prefill_fill_tokens, ttft_bound_steps,
-              ageing_steps, lookahead_tokens, prefix_cache, cache_output_blocks, snapshot_interval, yoco, yoco_keep)
+              history, nextn, varlen, rejection, backtracking, decode_steps_between, async, prefill_fill_tokens,
+              ttft_bound_steps, ageing_steps, lookahead_tokens, prefix_cache, cache_output_blocks, snapshot_interval,
+              yoco, yoco_keep)
 
 // ---- worker
 

@@ -498,6 +498,7 @@ struct sample_rows_args {
   dev_ptr<const std::int32_t> verifies; // [rows]
   dev_ptr<const std::int32_t> drafts;   // [any]
   dev_ptr<const float> draft_logits;    // [any, vocab]
+  std::int32_t draft_number = 0;        // for draw_rule::proposal: of all rows in their blocks
   std::int32_t max_top = 0;
   dev_ptr<std::int32_t> token;                 // [rows], -1 where status is not 0
   dev_ptr<float> logprob;                      // [rows], 0 when not wanted

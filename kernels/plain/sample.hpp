@@ -49,7 +49,8 @@ struct sample_view {
   bool logprob = true, processed = false;
   std::int32_t top_logprobs = 0;
   draw_rule draw = draw_rule::coupled;
-  std::int32_t draft = -1; // that the row verifies, with draw_rule::fresh; drawn from
+  std::int32_t draft_number = 0; // of its block, with draw_rule::proposal
+  std::int32_t draft = -1;       // that the row verifies, with draw_rule::fresh; drawn from
   const float* draft_logits = nullptr;
 };
 
@@ -78,6 +79,7 @@ TROUPE_PLAIN sample_view sample_view_of(const sample_rows_args& a, std::int64_t 
   v.processed = p.processed != 0;
   v.top_logprobs = p.top_logprobs < a.max_top ? p.top_logprobs : a.max_top;
   v.draw = p.draw;
+  v.draft_number = a.draft_number;
   if (const std::int32_t verifies = a.verifies ? a.verifies.raw()[i] : -1; verifies >= 0) {
     v.draft = a.drafts.raw()[verifies];
     v.draft_logits = a.draft_logits.raw() + std::int64_t{verifies} * a.vocab;
@@ -317,7 +319,7 @@ TROUPE_PLAIN sample_result sample_row(Steps& s, const sample_view& a, std::pair<
       d.ln_mass = ln_of_mass(mass);
       if (a.forced < 0)
         token = a.draw == draw_rule::fresh ? verify_or_draw(s, a, d, mass)
-                                           : weighted_draw(s, a, d, mass, draw_case::drafted);
+                                           : weighted_draw(s, a, d, mass, case_of_draft(a.draft_number));
     } else if (filters(a)) {
       std::uint64_t mass = 0;
       d.last_key = s.keep(a, d, mass);

@@ -129,6 +129,7 @@ void model_runner::impl::markov_step(int number, int sequences, dev_ptr<const st
   s.vocab = v;
   s.params = rules;
   s.row_position = ws.draft_position_of.as<const std::int32_t>() + std::int64_t{number} * sequences;
+  s.draft_number = number;
   s.token = ws.draft_token.as<std::int32_t>();
   s.status = ws.draft_status.as<std::int32_t>();
   s.logprob = ws.draft_logprob.as<float>();

@@ -385,6 +385,10 @@ void model_engine::impl::add_rule_of(const planned_sequence& s) {
   r.forced_at = static_cast<std::uint64_t>(lowest + spec.prompt_tokens);
   if (r.forced > 0)
     forced.insert(forced.end(), p.golden_token_ids.begin() + lowest, p.golden_token_ids.begin() + lowest + r.forced);
+  if (s.next >= 0) {
+    r.forced = 1;
+    forced.push_back(s.next);
+  }
   r.first_bias = static_cast<std::int32_t>(bias.size());
   r.biases = static_cast<std::int32_t>(p.logit_bias.size());
   bias.insert(bias.end(), p.logit_bias.begin(), p.logit_bias.end());

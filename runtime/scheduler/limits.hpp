@@ -16,6 +16,7 @@ struct scheduler_limits {
   std::int32_t history = 3;                  // ids before a sequence's first row that travel in a plan
   std::int32_t nextn = 0;                    // drafts that a decode step may verify for each sequence; 0 = none
   bool varlen = true;                        // as many of them as pay by confidence and step time; false: always all
+  bool rejection = false;                    // drafts are verified by rejection: tokens depend on how many are
   std::int32_t backtracking = 12;            // positions that window rings keep beyond the window
   std::int32_t decode_steps_between = 1;     // decode steps between two prefill steps while sequences decode (D3)
 

@@ -68,7 +68,9 @@ struct planned_sequence {
   std::int32_t history = 0;     // index in step_plan::history: ngram-1 ids before start, nearest last, -1 = none
   bool sample = false;          // draw the token behind the last row (last prompt chunk, or decode)
   bool propose = false;         // then draft a block behind it, for the next step to verify; only with sample
-  std::int32_t next = -1; // prompt token at position start + rows, -1 behind the prompt (prompt_logprobs needs it)
+  // Token at position start + rows: of the prompt (prompt_logprobs needs it) or, with sample, the one that its last row
+  // has drawn before and gives again. -1 = neither.
+  std::int32_t next = -1;
   // Index in step_plan::mask_rows of drafts + 1 rows of masks, for its last rows; -1: everything may be drawn behind
   // them. Only with sample and without slack.
   std::int32_t first_mask = -1;

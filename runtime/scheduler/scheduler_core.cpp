@@ -400,15 +400,15 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   sequence_event& e = out.emplace_back(); // filled where it stays
   describe(s, e);
   e.output = std::move(r);
+  if (s.host_paced)
+    s.drafts.swap(e.output.block);
   std::int32_t reached = start + f.rows - f.drafts;
   if (f.sample) {
     const auto accepted = static_cast<std::int32_t>(e.output.tokens.size()) - 1;
     --s.unresolved;
     s.computed += accepted;
     s.slack -= f.drafts;
-    if (s.host_paced)
-      s.drafts.swap(e.output.block);
-    take_tokens(s, e);
+    take_tokens(s, e, f.masked);
     outcome_.emitted += std::ssize(e.output.tokens);
     reached += static_cast<std::int32_t>(e.output.tokens.size()) - 1;
   } else {
@@ -431,7 +431,7 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
     return;
   }
   if (s.constrained())
-    keep_legal_drafts(s);
+    keep_worthy_drafts(s);
   publish(s);
   if (!f.sample && e.output.prompt_logprobs.empty() && e.output.logits.empty() && !e.image)
     out.pop_back();
@@ -479,10 +479,17 @@ error scheduler_core::refusal_of(const sequence& s, std::int32_t token) {
 }
 
 // Up to the one that ends the sequence; what was accepted behind it never was. A token outside the constraint is not
-// given out: the model cannot draw one, but a request may force it.
-void scheduler_core::take_tokens(sequence& s, sequence_event& e) {
+// given out: the model cannot draw one, but a request may force it. Nor is what was drawn without the mask that belongs
+// there, behind the first `masked` ones.
+void scheduler_core::take_tokens(sequence& s, sequence_event& e, std::int32_t masked) {
   auto& tokens = e.output.tokens;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (std::cmp_equal(i, masked)) {
+      e.end = finish_reason::error;
+      e.failure = {"so_too_complex", "request " + s.spec->request_id + ": " + too_complex_to_follow};
+      tokens.resize(i);
+      return;
+    }
     if (s.constrained() && !s.matcher->accept(tokens[i].id)) {
       e.end = finish_reason::error;
       e.failure = refusal_of(s, tokens[i].id);
@@ -506,14 +513,16 @@ finish_state scheduler_core::finish_of(const sequence& s) const {
   return s.ends.after(*s.spec, s.output.back(), std::ssize(s.output));
 }
 
-// A draft outside the constraint cannot be drawn; neither it nor what lies behind it is worth a row.
-void scheduler_core::keep_legal_drafts(sequence& s) const {
+// A draft outside the constraint cannot be drawn; what lies behind it is not worth a row. Nor is itself, but by
+// rejection a draft must not decide whether it is verified: the row in front of it then draws what it leaves, not
+// afresh (speculation.md §7.5).
+void scheduler_core::keep_worthy_drafts(sequence& s) const {
   std::size_t legal = 0;
   const std::size_t most = std::min(s.drafts.size(), static_cast<std::size_t>(limits_.nextn));
   while (legal < most && s.matcher->accept(s.drafts[legal]))
     ++legal;
   s.matcher->rollback(legal);
-  s.drafts.resize(legal);
+  s.drafts.resize(limits_.rejection ? std::min(legal + 1, most) : legal);
 }
 
 bool scheduler_core::consistent() const {

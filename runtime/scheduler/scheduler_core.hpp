@@ -13,7 +13,9 @@
 //
 // KV is taken for the rows of the coming step only. When a sequence needs a block and none is free, the last one in the
 // order of service loses its cache; it keeps its place and later computes its prompt again, then its output as forced
-// rows, so that its tokens stay what they were (exactness.md §8). Nothing is ever taken from the first in the order.
+// rows, so that its tokens stay what they were (exactness.md §8). By rejection the drafts behind its newest token
+// belong to what it draws next: they are made again behind the row that drew that token. Nothing is ever taken from the
+// first in the order.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/kv/kv_turn.hpp"
@@ -27,6 +29,7 @@
 #include "runtime/speculation/planner.hpp"
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -124,9 +127,10 @@ private:
     std::uint64_t life;
     std::int32_t start, slack, rows, drafts; // as in the plan; the last two as many as the device may make them
     bool sample;
-    bool fills;                  // takes the snapshot at the sequence's hold_at
-    std::int32_t departure = -1; // of the plan's
-    std::int32_t departed = 0;   // blocks that have left with it
+    bool fills;                                                     // takes the snapshot at the sequence's hold_at
+    std::int32_t departure = -1;                                    // of the plan's
+    std::int32_t departed = 0;                                      // blocks that have left with it
+    std::int32_t masked = std::numeric_limits<std::int32_t>::max(); // first rows that draw as they should
   };
   struct flight {
     std::uint64_t number = 0;
@@ -170,10 +174,10 @@ private:
   void apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
   static void examine(const flown& f, std::int32_t start, sequence_result& r);
-  void take_tokens(sequence& s, sequence_event& e);
+  void take_tokens(sequence& s, sequence_event& e, std::int32_t masked);
   static error refusal_of(const sequence& s, std::int32_t token);
   finish_state finish_of(const sequence& s) const;
-  void keep_legal_drafts(sequence& s) const;
+  void keep_worthy_drafts(sequence& s) const;
   void take_drafts(const flown& f, const sequence_result& r);
   void begin_outcome(const flight& f);
   static bool current(const demand& d) { return d.s->life == d.life; }
@@ -197,6 +201,9 @@ private:
   void want_prefill();
   void want_decode();
   std::int32_t drafts_at_hand(const sequence& s) const;
+  std::int32_t settled_drafts(const sequence& s) const;
+  std::int32_t forced_rows(const sequence& s) const;
+  std::int32_t least_rows(const sequence& s) const { return 1 + settled_drafts(s); } // of a decode step
   std::int32_t plan_drafts(std::int32_t budget);
   std::int32_t affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const;
   bool drafts_behind_prompts();
@@ -213,7 +220,7 @@ private:
   bool can_share() const;
   bool shares(const sequence& s) const { return share_now_ && s.slack > 0; }
   void want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover = 0);
-  std::int32_t secure(sequence& s, std::int32_t rows, std::int32_t cover);
+  std::int32_t secure(sequence& s, std::int32_t rows, std::int32_t least, std::int32_t cover);
   sequence* victim_behind(const sequence& s) const;
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
   void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);
@@ -224,6 +231,9 @@ private:
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
   bool draws(const sequence& s, std::int32_t end) const;
+  bool drafts_again(const sequence& s, std::int32_t end) const;
+  bool needs_first_masks(const sequence& s) const;
+  bool may_be_admitted(const sequence& s) const;
   std::int32_t rows_of(const demand& d) const;
   bool needs_masks(const demand& d, std::int32_t rows) const;
   void make_first_masks();

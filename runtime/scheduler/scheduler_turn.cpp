@@ -11,12 +11,6 @@ namespace {
 constexpr std::int32_t bypass_window = 32;   // requests that do not fit and are passed over in one look at the queue
 constexpr std::int64_t ask_again_after = 16; // steps, if no block has become free before
 
-// A sequence gets its place only with the masks of its first row: between taking a place and drawing there is nothing
-// that could be left out.
-bool has_first_masks(const scheduled_sequence& s) {
-  return !s.constrained() || (s.window != nullptr && s.window->ready);
-}
-
 // Blocks of a table that covers so many more rows wherever they lie.
 std::int32_t table_for(const scheduled_sequence& s, std::int32_t rows) {
   return blocks_for(std::min(s.computed + s.slack + rows, s.reach));
@@ -39,6 +33,15 @@ std::int32_t boundary_before(std::int32_t position) {
 
 } // namespace
 
+// A sequence gets its place only with the masks of its first row: between taking a place and drawing there is nothing
+// that could be left out. By rejection one that goes on draws with the masks of its drafts, when these are made again.
+bool scheduler_core::needs_first_masks(const sequence& s) const {
+  return s.constrained() && (!limits_.rejection || s.output.empty());
+}
+bool scheduler_core::may_be_admitted(const sequence& s) const {
+  return !needs_first_masks(s) || (s.window != nullptr && s.window->ready);
+}
+
 // Sequences that could be admitted now. Without a slot only one, if there is nobody to wait for.
 std::int32_t scheduler_core::places() const {
   const auto taken = static_cast<std::int32_t>(turn_.admit.size());
@@ -58,14 +61,14 @@ bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
 bool scheduler_core::can_decode(const sequence& s) const {
   if (s.in != phase::decode || s.waits_for_masks())
     return false;
-  if (s.computed < s.length())
-    return true;
+  if (s.computed < s.length()) // and while drafts are made again, the host does not know them
+    return !s.host_paced || !s.drafted || s.committed == s.computed;
   return s.computed == s.length() && s.unresolved == 1 && !s.host_paced && !ends_with_token_in_flight(s);
 }
 
-// Whether a block for one more row is there, or could be taken from a sequence behind.
+// Whether a block for its next rows is there, or could be taken from a sequence behind.
 bool scheduler_core::can_grow(const sequence& s) const {
-  return blocks_short(s, 1) <= 0 || free_blocks() > 0 || has_victim_behind(s);
+  return blocks_short(s, least_rows(s)) <= 0 || free_blocks() > 0 || has_victim_behind(s);
 }
 
 bool scheduler_core::has_victim_behind(const sequence& s) const {
@@ -118,7 +121,7 @@ template <class Visit> void scheduler_core::each_admissible(Visit visit) const {
   const std::int32_t promised = promised_blocks();
   std::int32_t passed = 0, left = places();
   for (sequence* s : waiting_) {
-    if (!has_first_masks(*s))
+    if (!may_be_admitted(*s))
       continue;
     const bool ask = worth_asking(*s, promised);
     if (ask)
@@ -154,7 +157,7 @@ step_intent scheduler_core::intent() {
     waits(s.prompt_tokens(), s.waits_since);
   });
   i.decode =
-      i.decode || (places() > 0 && std::ranges::any_of(forks_, [](const sequence* s) { return has_first_masks(*s); }));
+      i.decode || (places() > 0 && std::ranges::any_of(forks_, [&](const sequence* s) { return may_be_admitted(*s); }));
   i.held_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(held, 1 << 30));
   i.kv_low = partial && free_blocks() <= std::ssize(active_);
   return i;
@@ -245,22 +248,28 @@ void scheduler_core::want_prefill() {
 void scheduler_core::want_decode() {
   std::int32_t left = limits_.max_num_batched_tokens - want_forks(limits_.max_num_batched_tokens);
   candidates_.clear();
+  std::int32_t least = 0;
   for (sequence* s : active_)
-    if (can_decode(*s) && can_grow(*s)) // else it waits for those before it, and takes nobody's turn
+    if (can_decode(*s) && can_grow(*s)) { // else it waits for those before it, and takes nobody's turn
       candidates_.push_back(s);
-  if (std::ssize(candidates_) > left) { // in turn
+      least += least_rows(*s);
+    }
+  if (least > left) { // in turn
     std::sort(candidates_.begin(), candidates_.end(), [](const sequence* a, const sequence* b) {
       return a->last_step != b->last_step ? a->last_step < b->last_step : before{}(a, b);
     });
-    candidates_.resize(static_cast<std::size_t>(left));
+    std::size_t fitting = 0;
+    for (least = 0; least + least_rows(*candidates_[fitting]) <= left; ++fitting)
+      least += least_rows(*candidates_[fitting]);
+    candidates_.resize(fitting);
     std::sort(candidates_.begin(), candidates_.end(), before{});
   }
   left -= static_cast<std::int32_t>(candidates_.size());
-  std::int32_t reserved = 0; // blocks that rows without drafts of the candidates still need
+  std::int32_t reserved = 0; // blocks that the candidates still need for the least rows that they take
   if (limits_.nextn > 0 && !candidates_.empty()) {
     left -= plan_drafts(left);
     for (const sequence* s : candidates_)
-      reserved += std::max(0, blocks_short(*s, 1));
+      reserved += std::max(0, blocks_short(*s, least_rows(*s)));
   }
   const bool share = wants_sharing();
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -269,12 +278,14 @@ void scheduler_core::want_decode() {
       continue;
     std::int32_t drafts = 0, cover = 0;
     if (limits_.nextn > 0) {
-      reserved -= std::max(0, blocks_short(s, 1));
+      reserved -= std::max(0, blocks_short(s, least_rows(s)));
       drafts = affordable_drafts(s, draft_plan_.lengths[i], reserved);
+      if (s.host_paced)
+        drafts = std::min(drafts, static_cast<std::int32_t>(s.drafts.size()));
       if (share && s.slack > 0 && affordable_drafts(s, limits_.nextn, reserved) == limits_.nextn)
         cover = 1 + limits_.nextn;
     }
-    std::int32_t forced = std::clamp(s.length() - s.computed - 1, 0, left);
+    std::int32_t forced = std::min(forced_rows(s), left);
     if (s.snapshot_at > s.computed)
       forced = std::min(forced, s.snapshot_at - s.computed - 1);
     left -= forced;
@@ -322,37 +333,65 @@ bool scheduler_core::can_share() const {
 }
 
 // Drafts that its next row could verify: of the newest block, not beyond its reach, and so few that a snapshot that is
-// due can be taken behind them.
+// due can be taken behind them. By rejection the number says nothing of what the drafts are; those that are not worth a
+// row are left out when the plans are made.
 std::int32_t scheduler_core::drafts_at_hand(const sequence& s) const {
   if (!s.drafted)
     return 0;
   std::int32_t drafts = std::min(limits_.nextn, s.reach - s.computed - 1);
-  if (s.host_paced)
+  if (s.host_paced && !limits_.rejection)
     drafts = std::min(drafts, static_cast<std::int32_t>(s.drafts.size()));
+  if (s.window != nullptr && limits_.rejection)
+    drafts = std::min(drafts, static_cast<std::int32_t>(s.window->drafts.size()));
   if (s.hold_at > 0 && s.computed + 1 >= s.hold_at)
     drafts = std::min(drafts, s.hold_at + limits_.backtracking - s.computed - s.slack - 1);
   return std::max(0, drafts);
 }
 
+// Drafts that its next step verifies in any case. By rejection tokens depend on their number. Without varlen it is
+// always that of a whole block, so that nobody else's rows or blocks change a token; and where masks were too much work
+// for a step, it stays what it was before anything told what the drafts are.
+std::int32_t scheduler_core::settled_drafts(const sequence& s) const {
+  return limits_.rejection && (!limits_.varlen || s.window != nullptr)
+             ? std::min(drafts_at_hand(s), limits_.max_num_batched_tokens - 1)
+             : 0;
+}
+
+// Rows beyond its next one whose tokens are known. Where drafts are to be made again, the last one is that of the token
+// before the newest.
+std::int32_t scheduler_core::forced_rows(const sequence& s) const {
+  return std::max(0, s.length() - s.computed - (drafts_again(s, s.length() - 1) ? 2 : 1));
+}
+
 // How many drafts each candidate verifies: draft_plan_. Returns their sum, at most what forced rows leave of the
-// budget; where that is less than was planned for, the longest ones are cut.
+// budget; where that is less than was planned for, the longest ones are cut. Those that are settled come first.
 std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
   draft_candidates_.clear();
+  std::int32_t forced = 0, settled = 0;
   for (const sequence* s : candidates_) {
-    budget -= std::clamp(s->length() - s->computed - 1, 0, budget);
+    forced += forced_rows(*s);
+    settled += settled_drafts(*s);
     draft_candidates_.push_back(
         {drafts_at_hand(*s), s->computed, s->confidences.for_budget(), s->confidences.for_split()});
   }
+  budget -= std::min(forced, budget - settled);
   planner_.plan(draft_plan_.round + 1, draft_candidates_, draft_plan_);
   auto& lengths = draft_plan_.lengths;
+  for (std::size_t i = 0; settled > 0 && i < lengths.size(); ++i)
+    if (const std::int32_t n = settled_drafts(*candidates_[i]); n > lengths[i]) {
+      draft_plan_.total_rows += n - lengths[i];
+      lengths[i] = n;
+    }
   const auto planned = static_cast<std::int32_t>(draft_plan_.total_rows) - static_cast<std::int32_t>(lengths.size());
   if (planned <= budget)
     return planned;
   std::int32_t left = budget;
   scratch_.assign(lengths.size(), 0);
+  for (std::size_t i = 0; settled > 0 && i < lengths.size(); ++i)
+    left -= scratch_[i] = settled_drafts(*candidates_[i]);
   for (std::int32_t level = 0; level < limits_.nextn && left > 0; ++level)
     for (std::size_t i = 0; i < lengths.size() && left > 0; ++i)
-      if (lengths[i] > level)
+      if (lengths[i] > level && scratch_[i] <= level)
         ++scratch_[i], --left;
   lengths.swap(scratch_);
   return budget;
@@ -361,6 +400,8 @@ std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
 // Those that need no block which another candidate needs for its first row, and nobody's cache.
 std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const {
   const std::int32_t own = std::max(0, blocks_short(s, 1));
+  if (drafts <= settled_drafts(s))
+    return drafts;
   if (const std::int32_t need = blocks_short(s, 1 + drafts); need <= own || need <= free_blocks() - reserved)
     return drafts;
   return std::clamp(covered(s) + own * tokens_per_kv_block - 1, 0, drafts);
@@ -371,7 +412,7 @@ std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t d
 std::int32_t scheduler_core::want_forks(std::int32_t budget) {
   std::int32_t rows = 0;
   for (auto next = forks_.begin(); rows < budget && places() > 0; ++rows) {
-    next = std::find_if(next, forks_.end(), [](const sequence* f) { return has_first_masks(*f); });
+    next = std::find_if(next, forks_.end(), [&](const sequence* f) { return may_be_admitted(*f); });
     if (next == forks_.end())
       break;
     sequence& s = **next;
@@ -452,10 +493,11 @@ std::int32_t scheduler_core::room_for(const sequence& s, std::int32_t rows, std:
   return room;
 }
 
-// Rows of a sequence that holds KV, as many as blocks can be had for; blocks for `cover` rows if they are free.
+// Rows of a sequence that holds KV, as many as blocks can be had for, but no fewer than are settled; blocks for `cover`
+// rows if they are free.
 void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover) {
   s.turn = turns_;
-  rows = s.wanted_rows = secure(s, rows, cover);
+  rows = s.wanted_rows = secure(s, rows, 1 + std::min(drafts, settled_drafts(s)), cover);
   if (rows == 0)
     return;
   drafts = std::min(drafts, rows - 1);
@@ -489,11 +531,11 @@ void scheduler_core::want_snapshot(sequence& s, std::int32_t at, bool rolling) {
   s.snapshot = slot_id{};
 }
 
-std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows, std::int32_t cover) {
+std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows, std::int32_t least, std::int32_t cover) {
   std::int32_t need = blocks_short(s, rows);
   while (need > free_blocks()) {
     const std::int32_t fits = covered(s) + std::max(0, free_blocks()) * tokens_per_kv_block;
-    if (fits > 0) {
+    if (fits >= least) {
       rows = std::min(rows, fits);
       need = blocks_short(s, rows);
       break;
@@ -686,10 +728,17 @@ bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
   return end == s.length() + s.unresolved && end < limits_.max_model_len;
 }
 
+// Whether rows that end there draw the newest token once more, of which an earlier life had drafts (exactness.md §8).
+bool scheduler_core::drafts_again(const sequence& s, std::int32_t end) const {
+  return limits_.rejection && !s.output.empty() && s.computed < end && end == s.length() - 1 && proposes(s, end);
+}
+
 std::int32_t scheduler_core::rows_of(const demand& d) const {
   if (!current(d))
     return 0;
   const std::int32_t rows = std::min(d.rows, covered(*d.s));
+  if (rows < d.rows && settled_drafts(*d.s) > 0)
+    return 0;
   return d.s->in == phase::prefill ? std::min(rows, chunk_end(*d.s) - d.s->computed) : rows;
 }
 
@@ -704,7 +753,7 @@ void scheduler_core::make_first_masks() {
   candidates_.clear();
   std::int32_t left = places();
   const auto look_at = [&](sequence& s) {
-    if (s.constrained() && s.window == nullptr) {
+    if (needs_first_masks(s) && s.window == nullptr) {
       candidates_.push_back(&s);
       masks_.want(*s.matcher, {});
     }
@@ -745,8 +794,14 @@ void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& o
       end_with(s, "so_too_complex", too_complex_to_follow, ev);
       return;
     }
-    rows -= drafts + 1 - *masked;
-    drafts = *masked - 1;
+    // By rejection a row with its mask verifies the draft behind it, even if that one has none.
+    const std::int32_t verified = limits_.rejection ? std::min(drafts, *masked) : *masked - 1;
+    if (verified == *masked)
+      out.mask_rows.push_back(-1);
+    rows -= drafts - verified;
+    add_rows(s, rows, verified, first_mask, out);
+    flights_[(first_flight_ + flights_out_) % 2].rows.back().masked = *masked;
+    return;
   }
   add_rows(s, rows, drafts, first_mask, out);
 }
@@ -794,18 +849,19 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   const std::int32_t verifiable = shares(s) ? limits_.nextn : drafts; // that the device may verify
   p.blocks = table_for(s, rows - drafts + verifiable);
   p.history = static_cast<std::int32_t>(out.history.size());
-  p.sample = draws(s, end);
+  const bool draw = draws(s, end), again = drafts_again(s, end);
+  p.sample = draw || again;
   p.first_mask = first_mask;
   p.propose = p.sample && proposes(s, end);
-  p.next = end < prompt ? s.token(end) : -1;
+  p.next = again || end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, p.sample, false};
+  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw, false};
   add_images(s, end, f, out);
   f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
   s.slack += verifiable;
-  s.unresolved += p.sample;
+  s.unresolved += draw;
   s.drafted = p.propose;
   if (limits_.nextn > 0)
     s.confidences.schedule();

@@ -1,4 +1,5 @@
-// How many drafts each sequence verifies in a decode step (speculation.md §6). Plans change speed, never tokens.
+// How many drafts each sequence verifies in a decode step (speculation.md §6). Plans change speed, never tokens or, by
+// rejection, never their law.
 //
 // An engine owns one planner. Before each decode step: plan(); after it: observe(). The verifier's advice, where an
 // engine has one, replaces the engine's own choice of the number of rows (advise()).

@@ -49,8 +49,9 @@ std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t see
   return weighted_draw(target, draw_case::fresh, seed, position);
 }
 
-std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position) {
-  return weighted_draw(draft, draw_case::drafted, seed, position);
+std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position,
+                        std::int32_t number) {
+  return weighted_draw(draft, case_of_draft(number), seed, position);
 }
 
 rejection_row::rejection_row(std::span<const std::uint64_t> target, std::span<const std::uint64_t> draft)

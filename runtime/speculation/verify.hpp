@@ -15,9 +15,10 @@ std::size_t coupled_prefix(std::span<const std::int32_t> drafts, std::span<const
 // Rejection. Weights are integers per token id (kernels/reference/sample.hpp, kept_weights): `target` P and `draft` D,
 // each with at least one positive entry and a sum below 2^63. Random numbers depend on (seed, position, case) alone.
 
-// A token from the target's weights without a draft, and the drafter's own draw.
+// A token from the target's weights without a draft, and the drafter's own draw of a block's draft `number`.
 std::int32_t fresh_draw(std::span<const std::uint64_t> target, std::uint64_t seed, std::uint64_t position);
-std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position);
+std::int32_t draft_draw(std::span<const std::uint64_t> draft, std::uint64_t seed, std::uint64_t position,
+                        std::int32_t number = 0);
 
 // The rule of one row in integers: draft t is accepted with probability accepted(t) / range(t), else token i is drawn
 // with probability residual(i) / the sum of all residuals, which is then positive.

@@ -207,8 +207,11 @@ struct core_world {
                                                              p.tokens[static_cast<std::size_t>(s.first_token + i)]))
         blame("I6: several rows of " + s.spec->request_id + " in a decode step that are no tokens given out before");
     const std::int32_t end = s.start + own;
-    if (s.sample != (end - prompt >= std::ssize(known) && end < limits.max_model_len))
+    const bool again = s.sample && s.next >= 0; // the newest token, by rejection
+    if ((s.sample && !again) != (end - prompt >= std::ssize(known) && end < limits.max_model_len))
       blame("I6: a decode step that draws behind an old token, or not behind the newest");
+    if (again && (!limits.rejection || !s.propose || end - prompt != std::ssize(known) - 1 || s.next != known.back()))
+      blame("another token is drawn again than the newest, or for no drafts");
   }
   // Blocks and a state slot, which come and go together.
   bool holds(std::uint64_t id) const { return !kv.table(sequence_id{id}).empty(); }
@@ -222,7 +225,7 @@ struct core_world {
   // Every row that draws has the mask that belongs behind the tokens before it, bit by bit.
   void check_masks(const step_plan& p, const planned_sequence& s) {
     const auto found = judges.find(s.spec->id.value);
-    if (found == judges.end() || !s.sample) {
+    if (found == judges.end() || !s.sample || s.next >= 0) {
       if (s.first_mask >= 0)
         blame("masks where nothing is constrained");
       return;
@@ -232,10 +235,15 @@ struct core_world {
       if (!matcher.accept(tokens[fed]))
         blame("a token that the constraint does not allow was given out");
     std::vector<std::uint32_t> allowed(static_cast<std::size_t>(model.vocab + 31) / 32);
+    std::size_t taken = 0;
     for (std::int32_t k = 0; k <= s.drafts; ++k) {
-      if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)]))
-        blame("a draft that can not be drawn");
       const std::int32_t row = s.first_mask < 0 ? -1 : p.mask_rows.at(static_cast<std::size_t>(s.first_mask + k));
+      if (k > 0 && !matcher.accept(p.tokens[static_cast<std::size_t>(s.first_token + s.rows - s.drafts + k - 1)])) {
+        if (!limits.rejection || k < s.drafts || row >= 0)
+          blame("a draft that can not be drawn");
+        break; // by rejection the last draft may be one; nothing is drawn behind it
+      }
+      taken += k > 0;
       const bool constrained = matcher.constrained() && !matcher.finished();
       if (constrained != (row >= 0))
         blame("a row without its mask, or with one where it is free");
@@ -244,7 +252,7 @@ struct core_world {
       if (row >= 0 && !std::equal(allowed.begin(), allowed.end(), p.masks.begin() + std::ptrdiff_t{row} * p.mask_words))
         blame("another mask than the one behind its tokens");
     }
-    matcher.rollback(static_cast<std::size_t>(s.drafts));
+    matcher.rollback(taken);
   }
   // The host knows all tokens of a sequence that it paces, and nothing of it is out that could draw another.
   void check_known(const step_plan& p, const planned_sequence& s) {

@@ -47,6 +47,7 @@ struct hand_engine_options {
   decode_form decode = decode_form::automatic;
   yoco_mode yoco = yoco_mode::off;
   int nextn = 0;
+  bool rejection = false; // verifies whole blocks of drafts by rejection
 };
 
 class hand_engine {
@@ -65,7 +66,8 @@ public:
                  .decode = o.decode,
                  .yoco = o.yoco,
                  .yoco_keep = 140,
-                 .nextn = o.nextn}),
+                 .nextn = o.nextn,
+                 .rejection = o.rejection}),
         kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
   using images = std::map<int, std::shared_ptr<const image_bytes>>;
@@ -133,6 +135,8 @@ private:
     l.yoco = o.yoco;
     l.yoco_keep = kept_rows(o.yoco, 140, tiny_checkpoint()->config());
     l.nextn = o.nextn;
+    l.rejection = o.rejection;
+    l.varlen = !o.rejection;
     return l;
   }
   static scheduling_request asked(int index, const hand_request& r) {

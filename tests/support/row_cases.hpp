@@ -1014,6 +1014,7 @@ inline row_bits sample_rows(device& d, std::uint64_t seed, std::span<const int> 
   a.verifies = m.put(verifies);
   a.drafts = m.put(drafts);
   a.draft_logits = m.put(draft_logits);
+  a.draft_number = static_cast<std::int32_t>(seed % 5);
   a.max_top = max_top;
   a.token = m.room<std::int32_t>(rows.size()), a.status = m.room<std::int32_t>(rows.size());
   a.logprob = m.room<float>(rows.size());

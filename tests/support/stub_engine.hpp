@@ -75,6 +75,7 @@ struct stub_model {
 
   std::int32_t vocab = 50, history = 3, nextn = 0;
   double right = 0.5;      // share of drafts that are what the model draws
+  bool rejection = false;  // where a draft is not what it draws, it draws once more: tokens depend on drafts
   bool vary = false;       // confidences that differ, the higher the likelier
   std::vector<cell> cache; // [blocks, 128]
   std::vector<slot> slots;
@@ -255,11 +256,12 @@ struct stub_model {
   }
 
   std::int32_t draw(const planned_sequence& s, std::uint64_t hash, std::int32_t position,
-                    const std::uint32_t* mask = nullptr) const {
+                    const std::uint32_t* mask = nullptr, std::uint64_t residual = 0) const {
     const auto& golden = s.spec->params.golden_token_ids;
     const std::int32_t outputs = position - s.spec->prompt_tokens;
-    return outputs < std::ssize(golden) ? golden[static_cast<std::size_t>(outputs)]
-                                        : stub_draw(hash, s.spec->seq_seed, vocab, s.spec.get(), outputs, mask);
+    return outputs < std::ssize(golden)
+               ? golden[static_cast<std::size_t>(outputs)]
+               : stub_draw(hash, s.spec->seq_seed ^ residual, vocab, s.spec.get(), outputs, mask);
   }
 
   // Of the k-th row that draws; null: everything is allowed.
@@ -281,7 +283,12 @@ struct stub_model {
     const std::int32_t first = at.rows - at.drafts - 1;
     for (std::int32_t i = first; i < at.rows; ++i) {
       drawn_token& drawn = out.tokens.emplace_back();
-      drawn.id = draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1, mask_of(p, s, i - first));
+      const auto draw_with = [&](std::uint64_t residual) {
+        return draw(s, hashes[static_cast<std::size_t>(i)], at.start + i + 1, mask_of(p, s, i - first), residual);
+      };
+      drawn.id = s.next >= 0 ? s.next : draw_with(0);
+      if (rejection && i + 1 < at.rows && drawn.id != at.tokens[static_cast<std::size_t>(i + 1)])
+        drawn.id = draw_with(0x2E5D);
       drawn.logprob = -static_cast<float>(drawn.id) / 8;
       slot_at(s.slot).drawn = drawn.id;
       slot_at(s.slot).drawn_for = at.start + i + 1;

@@ -88,6 +88,8 @@ private:
     l.ttft_bound_steps = pick(0, 20);
     l.lookahead_tokens = chance(70) ? 0 : pick(0, std::min(l.max_num_batched_tokens, 20));
     l.nextn = drafts_ ? pick(1, 5) : 0;
+    l.rejection = drafts_ && chance(40);
+    l.varlen = !l.rejection || chance(50);
     if (constraints_ && chance(70))
       l.mask_work = chance(50) ? 1 : 3000;
     return l;

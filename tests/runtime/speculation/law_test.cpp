@@ -3,6 +3,7 @@
 // verification uses; rules that are known to be wrong must be caught by the same enumeration.
 #include "runtime/base/draft_split.hpp"
 #include "runtime/speculation/budget.hpp"
+#include "runtime/speculation/confidences.hpp"
 #include "runtime/speculation/verify.hpp"
 
 #include "kernels/reference/sample.hpp"
@@ -16,6 +17,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 
 using namespace troupe;
@@ -326,6 +328,57 @@ BOOST_AUTO_TEST_CASE(the_papers_counter_example) {
   }
 }
 
+// The budget of a block comes from the confidences of the block before, and the last of these tells which second draft
+// that block had; the first draft of the next block lies at the same position. Each random number of the key's stream
+// is enumerated once, over both blocks.
+BOOST_AUTO_TEST_CASE(a_budget_from_the_block_before_keeps_the_law) {
+  const weights p{7, 3}, d{5, 5};
+  const rejection_row r(p, d);
+  const auto law_of = [&](const auto& key_of) { // of the token behind the first one, which is drawn without drafts
+    std::array<fraction, 2> out;
+    const auto before = key_of(7, 1), now = key_of(7, 0);
+    for (std::size_t second = 0; second < 2; ++second) // of the block before
+      for (std::size_t x = 0; x < 2; ++x) {            // first of this block
+        if (before == now && second != x)
+          continue;
+        const fraction chance = fraction(1, 2) * (before == now ? fraction(1) : fraction(1, 2));
+        if (second == 0) { // the budget of this block has room for it
+          out[x] = out[x] + chance * fraction(r.accepted(x), r.range(x));
+          for (std::size_t i = 0; r.accepted(x) < r.range(x) && i < 2; ++i)
+            out[i] = out[i] + chance * fraction(r.range(x) - r.accepted(x), r.range(x)) *
+                                  fraction(r.residual(i), r.residual(0) + r.residual(1));
+        } else {
+          for (std::size_t i = 0; i < 2; ++i)
+            out[i] = out[i] + chance * share(p[i], p);
+        }
+      }
+    return out;
+  };
+  const auto by_position = law_of([](int position, int) { return std::pair(position, draw_case::drafted); });
+  BOOST_TEST((by_position[0] == fraction(17, 20) && by_position[1] == fraction(3, 20)));
+  const auto by_number = law_of([](int position, int number) { return std::pair(position, case_of_draft(number)); });
+  BOOST_TEST((by_number[0] == fraction(7, 10) && by_number[1] == fraction(3, 10)));
+  // The same with what is really drawn.
+  const std::uint64_t n = draws(40000);
+  std::uint64_t zeros = 0;
+  for (std::uint64_t seed = 0; seed < n; ++seed) {
+    const std::int32_t x = draft_draw(d, seed, 7, 0);
+    zeros += (draft_draw(d, seed, 7, 1) == 0 ? verify_row(p, d, x, seed, 7).token : fresh_draw(p, seed, 7)) == 0;
+  }
+  const double size = static_cast<double>(n);
+  BOOST_TEST(std::abs(static_cast<double>(zeros) / size - .7) < 4.5 * std::sqrt(.21 / size));
+}
+
+// Each position and number has a stream of its own, apart from those of the other cases.
+BOOST_AUTO_TEST_CASE(no_two_drafts_at_a_position_are_drawn_alike) {
+  std::set<draw_case> cases{draw_case::fresh, draw_case::residual, draw_case::accept};
+  for (std::int32_t number = 0; number < most_drafts; ++number) {
+    BOOST_TEST(cases.insert(case_of_draft(number)).second);
+    BOOST_TEST(static_cast<std::uint32_t>(case_of_draft(number)) < 256u); // the low byte of its word
+  }
+  BOOST_TEST((case_of_draft(0) == draw_case::drafted)); // of vector T6
+}
+
 BOOST_AUTO_TEST_CASE(verification_against_another_law_than_the_drafts_were_drawn_from_is_caught) {
   // Drafting among the two likeliest tokens, verifying against the law before that filter.
   const weights p{4, 4, 4}, raw{6, 3, 3}, drawn{6, 3, 0};
@@ -345,6 +398,32 @@ BOOST_AUTO_TEST_CASE(verification_against_another_law_than_the_drafts_were_drawn
   for (std::size_t i = 0; i < 3; ++i)
     error += std::abs(out[i].value() - 1.0 / 3) / 2;
   BOOST_TEST(error > .1);
+}
+
+BOOST_AUTO_TEST_CASE(a_draft_that_cannot_be_drawn_is_verified_all_the_same) {
+  const weights masked{6, 6, 0}, d{6, 0, 6}; // token 2 is forbidden, and drafted
+  const rejection_row r(masked, d);
+  const auto law_of = [&](const auto& verifies) {
+    std::array<fraction, 3> out;
+    for (std::size_t x = 0; x < 3; ++x) {
+      const fraction drafted = share(d[x], d);
+      if (drafted == fraction(0))
+        continue;
+      if (verifies(x))
+        out[x] = out[x] + drafted * fraction(r.accepted(x), r.range(x));
+      for (std::size_t i = 0; i < 3; ++i)
+        if (!verifies(x))
+          out[i] = out[i] + drafted * share(masked[i], masked);
+        else if (r.accepted(x) < r.range(x))
+          out[i] = out[i] + drafted * fraction(r.range(x) - r.accepted(x), r.range(x)) *
+                                fraction(r.residual(i), r.residual(0) + r.residual(1) + r.residual(2));
+    }
+    return out;
+  };
+  const auto kept = law_of([](std::size_t) { return true; });
+  BOOST_TEST((kept[0] == fraction(1, 2) && kept[1] == fraction(1, 2) && kept[2] == fraction(0)));
+  const auto cut = law_of([&](std::size_t x) { return masked[x] > 0; }); // its row draws afresh instead
+  BOOST_TEST((cut[0] == fraction(1, 4) * fraction(3) && cut[1] == fraction(1, 4)));
 }
 
 BOOST_AUTO_TEST_CASE(a_bonus_row_without_its_mask_is_caught) {

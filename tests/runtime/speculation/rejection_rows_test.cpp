@@ -26,7 +26,7 @@ BOOST_DATA_TEST_CASE(rejection_follows_the_integer_rule, boost::unit_test::data:
   constexpr int rows = 600, vocab = 40;
   std::vector<float> target, draft;
   std::vector<sample_row_params> params;
-  ints drafts, verifies, fresh, expected, proposed;
+  ints drafts, verifies, fresh, expected, proposed, proposed_third;
   int accepted = 0, replaced = 0;
   sample_scratch scratch(vocab);
   for (int r = 0; r < rows; ++r) {
@@ -49,6 +49,7 @@ BOOST_DATA_TEST_CASE(rejection_follows_the_integer_rule, boost::unit_test::data:
     row.logits = mixed;
     BOOST_REQUIRE(kept_weights(row, scratch, wq) == sample_status::ok);
     proposed.push_back(draft_draw(wq, rule.seed, rule.position));
+    proposed_third.push_back(draft_draw(wq, rule.seed, rule.position, 2));
     drafts.push_back(n.below(9) == 0 ? n.below(vocab) : proposed.back()); // some that are not of this law
     const bool has = n.below(6) > 0;
     verifies.push_back(has ? r : -1);
@@ -67,12 +68,13 @@ BOOST_DATA_TEST_CASE(rejection_follows_the_integer_rule, boost::unit_test::data:
   BOOST_TEST(accepted > 100);
   BOOST_TEST(replaced > 50);
   arena m(*d);
-  const auto run = [&](const std::vector<float>& logits, bool verify) {
+  const auto run = [&](const std::vector<float>& logits, bool verify, std::int32_t number = 0) {
     sample_rows_args a;
     a.logits = m.put(logits);
     a.rows = rows;
     a.vocab = vocab;
     a.params = m.put(params);
+    a.draft_number = number;
     if (verify) {
       a.verifies = m.put(verifies);
       a.drafts = m.put(drafts);
@@ -87,6 +89,7 @@ BOOST_DATA_TEST_CASE(rejection_follows_the_integer_rule, boost::unit_test::data:
   for (sample_row_params& p : params)
     p.draw = draw_rule::proposal;
   BOOST_TEST(run(draft, false) == proposed, boost::test_tools::per_element());
+  BOOST_TEST(run(draft, false, 2) == proposed_third, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
