@@ -32,7 +32,8 @@ void send_plans(self_ptr self) {
     rows.push_back(r.total_q);
   for (std::size_t i = 0; i < st.schedulers.size(); ++i) {
     const group_planner::load& last = st.group->ranks()[i].last;
-    if (const scheduler_actor to = std::exchange(st.schedulers[i], {}))
+    const scheduler_actor to = std::exchange(st.schedulers[i], {});
+    if (to && st.group->advises(static_cast<std::uint32_t>(i)))
       tell(self, to, spec_plan{last.round, last.sequences, rows});
   }
 }

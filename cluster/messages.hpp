@@ -231,7 +231,7 @@ TROUPE_FIELDS(step_check, answers)
 // ---- spec_verifier
 
 // One way, to the verifier: what a rank's decode step of this round is made of, and what came of the last one that
-// ended. Answered by spec_plan.
+// ended. Answered by spec_plan where it has drafts.
 struct spec_load {
   std::uint64_t round = 0; // of the sender
   std::uint32_t rank = 0;
