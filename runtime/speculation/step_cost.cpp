@@ -57,7 +57,7 @@ void step_cost::set_curve(std::vector<timed_size> curve) {
 
 // None, half, all, in turn.
 std::int64_t step_cost::drafts_to_learn_from(std::int64_t most) const {
-  return sizes_to_learn_.empty() ? most : most - most * (first_seen_ % 3) / 2;
+  return sizes_to_learn_.empty() ? most : most * (first_seen_ % 3) / 2;
 }
 
 void step_cost::learn_curve(const step_observation& o) {

@@ -225,6 +225,7 @@ BOOST_AUTO_TEST_CASE(without_times_steps_of_several_sizes_teach_them) {
     planner.advise({static_cast<std::uint64_t>(n), 4, 24}); // a group that knows nothing either
     planner.plan(static_cast<std::uint64_t>(n), std::vector<draft_candidate>(4, {5, 0, fair, fair}), p);
     BOOST_REQUIRE(p.draft);
+    BOOST_TEST(p.total_rows == 4 + n % 3 * 10); // the first one, which is the coldest, says nothing of drafts
     ++seen[p.total_rows];
     planner.observe({.rows = static_cast<std::int32_t>(p.total_rows),
                      .sequences = 4,

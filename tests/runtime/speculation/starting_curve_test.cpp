@@ -45,13 +45,23 @@ BOOST_AUTO_TEST_SUITE(speculation_starting_curve)
 BOOST_AUTO_TEST_CASE(two_sizes_are_enough_and_more_are_timed_while_there_is_time) {
   const cost_key key = key_of(64);
   machine slow;
-  starting_curve c = make_starting_curve("", key, slow.timer(), 1);
+  starting_curve c = make_starting_curve("", key, slow.timer(), 26);
   BOOST_TEST((slow.runs == std::map<std::int32_t, int>{{1, 3}, {16, 3}}));
   BOOST_REQUIRE(c.curve.size() == 64u);
   BOOST_TEST(c.curve.front().ms == slow.truth(1), boost::test_tools::tolerance(1e-12));
   BOOST_TEST(c.curve[15].ms == slow.truth(16), boost::test_tools::tolerance(1e-12));
   BOOST_TEST(c.curve.back().ms == 7.4, boost::test_tools::tolerance(1e-12)); // as if it went on like that
   BOOST_TEST(has(c, "through 2 timed sizes"));
+
+  machine late; // no step begins when the time is over; the one that warms up does not count
+  c = make_starting_curve("", key, late.timer(), 22);
+  BOOST_TEST((late.runs == std::map<std::int32_t, int>{{1, 3}, {16, 2}}));
+  BOOST_TEST(c.curve.size() == 64u);
+  machine later;
+  c = make_starting_curve("", key, later.timer(), 10);
+  BOOST_TEST((later.runs == std::map<std::int32_t, int>{{1, 3}, {16, 1}}));
+  BOOST_TEST(c.curve.empty());
+  BOOST_TEST(has(c, "first real ones"));
 
   machine quick;
   c = make_starting_curve("", key, quick.timer(), 1000);
@@ -92,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_file_saves_the_measuring_and_a_wrong_one_is_named_and_rep
 BOOST_AUTO_TEST_CASE(without_times_there_is_no_curve) {
   const starting_curve c = make_starting_curve("", key_of(8), [](std::int32_t) { return 0.0; });
   BOOST_TEST(c.curve.empty());
-  BOOST_TEST(has(c, "no step could be timed"));
+  BOOST_TEST(has(c, "too few steps could be timed"));
   BOOST_TEST(make_starting_curve("", {}, [](std::int32_t) { return 1.0; }).notes.empty());
 }
 
