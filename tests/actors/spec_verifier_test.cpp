@@ -128,6 +128,7 @@ BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
   l.verified = std::string("\3\1", 2);
   l.accepted = std::string("\1\1", 2);
   l.confidences = pack_f32({.95f, .45f, nan, .85f});
+  l.not_finite = 1;
   send(self, l);
   spec_report r = report();
   BOOST_TEST((r.drafts == 4 && r.accepted == 2 && r.not_finite == 1 && !r.useless));
