@@ -7,6 +7,7 @@
 #include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
 #include <algorithm>
+#include <chrono>
 #include <sched.h>
 #include <thread>
 
@@ -301,7 +302,8 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
       o.spec_curve,
       {o.model + " " + o.roundings + " threads " + std::to_string(o.threads) + " engines " + std::to_string(o.engines),
        dev.name() + " " + dev.description() + " " + dev.numerics_id(), steps},
-      [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, vocabulary, rows); });
+      [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, vocabulary, rows); },
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count());
   if (c.curve.empty())
     setup.speculation.untimed_sizes = steps;
   else

@@ -99,10 +99,10 @@ std::vector<timed_size> measured(std::span<const std::int32_t> sizes, const step
 } // namespace
 
 starting_curve make_starting_curve(const std::string& file, const cost_key& key, const step_timer& time_step,
-                                   double most_ms) {
+                                   std::int64_t now, double most_ms) {
   starting_curve out;
   if (!file.empty()) {
-    auto stored = load_cost_curve(file, key);
+    auto stored = load_cost_curve(file, key, now);
     if (stored) {
       out.curve = std::move(*stored);
       out.notes.push_back("step-cost curve from " + file);
@@ -114,15 +114,14 @@ starting_curve make_starting_curve(const std::string& file, const cost_key& key,
   const auto points = measured(key.sizes, time_step, most_ms);
   if (points.empty()) {
     if (!key.sizes.empty())
-      out.notes.emplace_back(
-          "too few steps could be timed at the start: the step-cost curve comes from the first real ones");
+      out.notes.emplace_back("step-cost curve from the first steps (too few could be timed at the start)");
     return out;
   }
   out.curve = curve_through(points, key.sizes);
   out.notes.push_back("step-cost curve through " + std::to_string(points.size()) + " timed sizes");
   if (file.empty())
     return out;
-  if (const status written = save_cost_curve(file, key, out.curve); !written)
+  if (const status written = save_cost_curve(file, key, out.curve, now); !written)
     out.notes.push_back("the step-cost curve was not kept: " + written.failure().message);
   return out;
 }
