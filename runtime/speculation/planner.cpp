@@ -40,8 +40,8 @@ std::int64_t draft_planner::most_drafts_of(std::span<const draft_candidate> cand
 }
 
 double draft_planner::whole_step_ms(std::int32_t sequences) const {
-  const std::int64_t rows =
-      std::min<std::int64_t>(std::int64_t{sequences} * (1 + settings_.nextn), settings_.most_rows);
+  const std::int64_t all = std::int64_t{sequences} * (1 + settings_.nextn);
+  const std::int64_t rows = std::max<std::int64_t>(std::min<std::int64_t>(all, settings_.most_rows), sequences);
   const auto at = std::ranges::lower_bound(times_, rows, {}, &timed_size::rows);
   return (at == times_.end() ? times_.back() : *at).ms;
 }

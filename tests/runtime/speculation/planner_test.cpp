@@ -213,6 +213,19 @@ BOOST_AUTO_TEST_CASE(what_cannot_pay_is_tried_for_a_much_smaller_share_of_the_ti
   BOOST_TEST(drafted == draft_switch::cost_steps);
 }
 
+BOOST_AUTO_TEST_CASE(steps_without_room_for_drafts_hardly_ever_try_them) {
+  draft_planner planner({.nextn = 5, .most_rows = 2}, step_cost({{1, 1.0}, {4, 4.0}, {64, 64.0}}, {.first = .1}));
+  draft_plan p;
+  int drafted = 0;
+  constexpr int steps = 5000;
+  for (int n = 0; n < steps; ++n) {
+    planner.plan(1, std::vector<draft_candidate>(4, {p.draft ? 5 : 0, 0, {}, {}}), p);
+    BOOST_REQUIRE(p.total_rows == 4);
+    drafted += p.draft;
+  }
+  BOOST_TEST(drafted * .1 <= draft_switch::cost_share * steps * 4);
+}
+
 BOOST_AUTO_TEST_CASE(without_times_steps_of_several_sizes_teach_them) {
   std::vector<std::int32_t> sizes(64);
   std::iota(sizes.begin(), sizes.end(), 1);
