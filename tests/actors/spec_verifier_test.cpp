@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_group_gets_one_decision_once_everybody_has_reported) {
   BOOST_REQUIRE((mine.size() == 1 && theirs.size() == 1));
   BOOST_TEST((mine[0].round == 2 && mine[0].sequences == 3 && theirs[0].round == 4 && theirs[0].sequences == 2));
   BOOST_TEST(mine[0].total_q == theirs[0].total_q, boost::test_tools::per_element());
-  BOOST_TEST(mine[0].total_q[1] == 2);
+  BOOST_TEST(mine[0].total_q[1] == 3); // its poor draft costs nothing: the other takes longer
   // The other one is late: its budget stays, this one goes on.
   send(self, load_of(3, 0, 3, spec_survivals()));
   BOOST_TEST(plans(self).empty());
