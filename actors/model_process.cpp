@@ -7,6 +7,7 @@
 #include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
 #include <algorithm>
+#include <chrono>
 #include <sched.h>
 #include <thread>
 
@@ -284,7 +285,7 @@ void be_rank(model_process& p, process_setup& setup, context_part& ranks) {
 // Measures what decode steps take, for plans of verification. An engine whose steps need others to run with it cannot
 // be timed before these run: it learns from its first steps.
 std::vector<std::string> prepare_speculation(const engine_options& o, const speculation_options& speculation,
-                                             const device& dev, process_setup& setup) {
+                                             const device& dev, std::int32_t vocabulary, process_setup& setup) {
   if (speculation.nextn == 0)
     return speculation.note.empty() ? std::vector<std::string>{} : std::vector{speculation.note};
   std::vector<std::string> notes{"up to " + std::to_string(speculation.nextn) + " drafts verified a step by " +
@@ -297,13 +298,18 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
     return notes;
   }
   step_engine& engine = *setup.engines.front();
+  const std::vector<std::int32_t> steps = decode_sizes(setup.limits, dev.records());
   starting_curve c = make_starting_curve(
       o.spec_curve,
       {o.model + " " + o.roundings + " threads " + std::to_string(o.threads) + " engines " + std::to_string(o.engines),
-       dev.name() + " " + dev.description() + " " + dev.numerics_id(), decode_sizes(setup.limits, dev.records())},
-      [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, rows); });
+       dev.name() + " " + dev.description() + " " + dev.numerics_id(), steps},
+      [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, vocabulary, rows); },
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+  if (c.curve.empty())
+    setup.speculation.untimed_sizes = steps;
+  else
+    setup.speculation.drafting = time_drafting(engine, setup.limits, vocabulary);
   setup.speculation.curve = std::move(c.curve);
-  setup.speculation.drafting = time_drafting(engine, setup.limits);
   notes.insert(notes.end(), c.notes.begin(), c.notes.end());
   return notes;
 }
@@ -474,7 +480,7 @@ model_process make_model_process(const engine_options& asked, const expert_group
   p.setup = setup;
   p.numerics_id = devices.front()->numerics_id();
   p.description = described(options, c, s, *devices.front());
-  for (const std::string& note : prepare_speculation(options, speculation, *devices.front(), *setup))
+  for (const std::string& note : prepare_speculation(options, speculation, *devices.front(), c.vocab_size, *setup))
     p.description += ", " + note;
   return p;
 }

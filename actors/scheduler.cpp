@@ -254,6 +254,7 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
   st.outcome.verified = bytes(o.verified);
   st.outcome.accepted = bytes(o.accepted);
   st.outcome.confidences = pack_f32(o.confidences);
+  st.outcome.not_finite += o.not_finite;
 }
 
 void note_starts(scheduler_state& st, const step_plan& prefill) {

@@ -32,7 +32,8 @@ void send_plans(self_ptr self) {
     rows.push_back(r.total_q);
   for (std::size_t i = 0; i < st.schedulers.size(); ++i) {
     const group_planner::load& last = st.group->ranks()[i].last;
-    if (const scheduler_actor to = std::exchange(st.schedulers[i], {}))
+    const scheduler_actor to = std::exchange(st.schedulers[i], {});
+    if (to && st.group->advises(static_cast<std::uint32_t>(i)))
       tell(self, to, spec_plan{last.round, last.sequences, rows});
   }
 }
@@ -42,6 +43,7 @@ void take(self_ptr self, const spec_load& l) {
   if (l.rank >= st.schedulers.size())
     return;
   take_outcomes(*st.group, l);
+  st.not_finite += l.not_finite;
   if (l.last.rows > 0)
     st.group->observe(l.rank, l.last);
   st.schedulers[l.rank] = caf::actor_cast<scheduler_actor>(self->current_sender());
@@ -53,14 +55,15 @@ void take(self_ptr self, const spec_load& l) {
   }
 }
 
-spec_report report(const group_planner& group) {
+spec_report report(const spec_verifier_state& st) {
+  const group_planner& group = *st.group;
   const calibration& c = group.confidences();
   spec_report r;
   r.decisions = group.decisions();
   r.late = group.late();
   r.drafts = c.drafts();
   r.accepted = c.accepted();
-  r.not_finite = c.not_finite();
+  r.not_finite = st.not_finite;
   r.tokens_per_step = c.tokens_per_step();
   r.positions.assign(c.positions().begin(), c.positions().end());
   r.temperatures = group.suggested_temperatures();
@@ -80,7 +83,7 @@ spec_verifier_actor::behavior_type spec_verifier(self_ptr self, const group_sett
   state_of(self).schedulers.resize(static_cast<std::size_t>(settings.ranks));
   return {
       [=](const spec_load& l) { take(self, l); },
-      [=](const spec_query&) { return report(*state_of(self).group); },
+      [=](const spec_query&) { return report(state_of(self)); },
       [=](const stop&) { self->quit(); },
   };
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
+#include <random>
 
 namespace troupe {
 
@@ -13,8 +15,10 @@ std::int32_t most_rows(const scheduler_limits& l) {
 }
 
 // Greedy sequences of `each` rows, the last one with what is left. Each has a state slot of its own; they share the
-// first KV block.
-step_plan plan_of(const scheduler_limits& l, std::int32_t rows, std::int32_t each, bool propose) {
+// first KV block. Tokens are any, the same at every start: rows of one token would share their experts.
+step_plan plan_of(const scheduler_limits& l, std::int32_t vocabulary, std::int32_t rows, std::int32_t each,
+                  bool propose) {
+  std::mt19937 random(1);
   step_plan p;
   p.kind = step_kind::decode;
   while (rows > 0) {
@@ -32,7 +36,8 @@ step_plan plan_of(const scheduler_limits& l, std::int32_t rows, std::int32_t eac
     s.history = static_cast<std::int32_t>(p.history.size());
     s.sample = true;
     s.propose = propose;
-    p.tokens.insert(p.tokens.end(), static_cast<std::size_t>(s.rows), 0);
+    for (std::int32_t row = 0; row < s.rows; ++row)
+      p.tokens.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(vocabulary)));
     p.blocks.push_back(1);
     p.history.insert(p.history.end(), static_cast<std::size_t>(l.history), -1);
     rows -= s.rows;
@@ -53,22 +58,31 @@ double ms_of(step_engine& engine, const step_plan& plan) {
   }
 }
 
-double quicker_of_two_ms(step_engine& engine, const step_plan& plan) {
-  const double first = ms_of(engine, plan);
-  return std::min(first, ms_of(engine, plan));
-}
-
 } // namespace
 
-double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t rows) {
-  return ms_of(engine, plan_of(limits, rows, 1 + limits.nextn, false));
+double time_decode_step(step_engine& engine, const scheduler_limits& limits, std::int32_t vocabulary,
+                        std::int32_t rows) {
+  return ms_of(engine, plan_of(limits, vocabulary, rows, 1 + limits.nextn, false));
 }
 
-drafting_time time_drafting(step_engine& engine, const scheduler_limits& limits) {
+drafting_time time_drafting(step_engine& engine, const scheduler_limits& limits, std::int32_t vocabulary,
+                            double most_ms) {
   const std::int32_t most = std::min({4, limits.max_num_seqs, limits.max_num_batched_tokens});
+  // The quicker of two: one alone would be the first of its kind. 0: the time was over before.
+  const auto quicker = [&](std::int32_t sequences, bool propose) {
+    double quickest = std::numeric_limits<double>::infinity();
+    for (int n = 0; n < 2; ++n) {
+      if (most_ms <= 0)
+        return 0.0;
+      const double ms = ms_of(engine, plan_of(limits, vocabulary, sequences, 1, propose));
+      most_ms -= ms;
+      quickest = std::min(quickest, ms);
+    }
+    return quickest;
+  };
   const auto extra = [&](std::int32_t sequences) {
-    return std::max(0.0, quicker_of_two_ms(engine, plan_of(limits, sequences, 1, true)) -
-                             quicker_of_two_ms(engine, plan_of(limits, sequences, 1, false)));
+    const double with = quicker(sequences, true), without = quicker(sequences, false);
+    return without > 0 ? std::max(0.0, with - without) : 0;
   };
   drafting_time t{extra(1), 0};
   if (most > 1)

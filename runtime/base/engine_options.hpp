@@ -36,7 +36,7 @@ struct engine_options {
   std::optional<int> nextn;           // drafts of one round, 0 = no speculation; absent: the drafter's whole block
   std::optional<bool> varlen;         // verification lengths by confidence; absent: yes
   std::string verify = "coupled";     // coupled | rejection: how drafts are accepted
-  std::string spec_curve;             // file of the step-cost curve; empty: measured at every start
+  std::string spec_curve;             // file of the step-cost curve, for an hour; empty: measured at every start
   std::string confidence_temperature; // of the drafter's confidences: one, or nextn separated by commas; empty: 1
   std::string roundings = "serving";  // serving | model | off
   // Rows of a prompt that the consumer layers compute: off (all) | mask | compact | exact. Empty = compact with serving

@@ -54,8 +54,7 @@ void calibration::observe(const verified_drafts& v) {
   kept.confidences.clear();
   kept.accepted = accepted;
   for (std::int32_t j = 0; j < verified; ++j) {
-    const float raw = v.confidences[static_cast<std::size_t>(j)], c = clamped_confidence(raw);
-    not_finite_ += std::isfinite(raw) ? 0 : 1;
+    const float c = clamped_confidence(v.confidences[static_cast<std::size_t>(j)]);
     kept.confidences.push_back(c);
     if (j > accepted)
       continue; // not reached

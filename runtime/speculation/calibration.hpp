@@ -11,7 +11,7 @@ namespace troupe {
 
 // The drafts of one sequence that one step verified.
 struct verified_drafts {
-  std::span<const float> confidences; // raw, one for each; numbers outside [0, 1] are clamped and counted
+  std::span<const float> confidences; // raw, one for each; numbers outside [0, 1] are clamped
   std::int32_t accepted = 0;          // leading ones that were right
 };
 
@@ -36,8 +36,7 @@ public:
   void observe(const verified_drafts& v);
 
   std::span<const reliability> positions() const { return positions_; } // [longest block so far]
-  std::uint64_t not_finite() const { return not_finite_; }
-  std::uint64_t drafts() const { return drafts_; } // verified, reached or not
+  std::uint64_t drafts() const { return drafts_; }                      // verified, reached or not
   std::uint64_t accepted() const { return accepted_; }
   std::uint64_t blocks() const { return blocks_; }
   // Tokens of one step of a sequence, the target's own included; 1 without drafts.
@@ -60,7 +59,7 @@ private:
   };
 
   std::vector<reliability> positions_;
-  std::uint64_t not_finite_ = 0, drafts_ = 0, accepted_ = 0, blocks_ = 0;
+  std::uint64_t drafts_ = 0, accepted_ = 0, blocks_ = 0;
   std::vector<block> recent_; // ring
 };
 

@@ -62,7 +62,7 @@ status check_curve_file(const std::string& path) {
   return nothing{};
 }
 
-result<std::vector<timed_size>> load_cost_curve(const std::string& path, const cost_key& key) {
+result<std::vector<timed_size>> load_cost_curve(const std::string& path, const cost_key& key, std::int64_t now) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     return error{"not_found", path + ": there is no such file"};
@@ -82,6 +82,10 @@ result<std::vector<timed_size>> load_cost_curve(const std::string& path, const c
   for (const auto& [name, ours] : {std::pair("model", key.model), std::pair("device", key.device)})
     if (const std::string why = difference(file, name, ours); !why.empty())
       return unusable(path, why);
+  const json written = file.value("written", json());
+  // Later than now: by a clock that is wrong.
+  if (!written.is_number_integer() || written < now - cost_file_life || written > now)
+    return unusable(path, "the curve was not written within the last hour");
   const json points = file.value("curve", json());
   if (!is_curve(points))
     return unusable(path, "curve is no list of [rows, ms]");
@@ -95,11 +99,13 @@ result<std::vector<timed_size>> load_cost_curve(const std::string& path, const c
   return curve;
 }
 
-status save_cost_curve(const std::string& path, const cost_key& key, std::span<const timed_size> curve) {
+status save_cost_curve(const std::string& path, const cost_key& key, std::span<const timed_size> curve,
+                       std::int64_t now) {
   json points = json::array();
   for (const timed_size& t : curve)
     points.push_back({t.rows, t.ms});
-  const json file{{"version", file_version}, {"model", key.model}, {"device", key.device}, {"curve", points}};
+  const json file{
+      {"version", file_version}, {"written", now}, {"model", key.model}, {"device", key.device}, {"curve", points}};
   return write_whole_file(path, file.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 

@@ -48,6 +48,9 @@ public:
   void decide();
 
   std::span<const rank_state> ranks() const { return ranks_; }
+  // Whether its budget says anything of steps to come: a load without drafts leaves nothing to choose, while the next
+  // step may have some.
+  bool advises(std::uint32_t rank) const { return !ranks_[rank].last.survivals.empty(); }
   std::vector<timed_size> times(std::uint32_t rank) const; // for its last load
   const calibration& confidences() const { return calibration_; }
   std::vector<double> suggested_temperatures() const {

@@ -39,11 +39,25 @@ std::int64_t draft_planner::most_drafts_of(std::span<const draft_candidate> cand
   return std::min(drafts, std::max<std::int64_t>(settings_.most_rows - sequences, 0));
 }
 
-// The verifier's choice where it made one for these sequences, else the best one.
+double draft_planner::whole_step_ms(std::int32_t sequences) const {
+  const std::int64_t all = std::int64_t{sequences} * (1 + settings_.nextn);
+  const std::int64_t rows = std::max<std::int64_t>(std::min<std::int64_t>(all, settings_.most_rows), sequences);
+  const auto at = std::ranges::lower_bound(times_, rows, {}, &timed_size::rows);
+  return (at == times_.end() ? times_.back() : *at).ms;
+}
+
+std::size_t draft_planner::most_timed_drafts(std::int32_t sequences) const {
+  return static_cast<std::size_t>(std::max(times_.back().rows - sequences, 0));
+}
+
+// The verifier's choice where it made one for these sequences, else the best one; every draft where that is to be
+// tried.
 row_budget draft_planner::budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const {
   if (!cost_.known())
     return budget_of(sequences,
                      survivals.first(static_cast<std::size_t>(cost_.drafts_to_learn_from(std::ssize(survivals)))), {});
+  if (switch_.verifies_all())
+    return budget_of(sequences, survivals.first(std::min(survivals.size(), most_timed_drafts(sequences))), times_);
   if (!plan_is_current(advice_.round, round) || advice_.sequences != sequences || advice_.total_rows < sequences)
     return best_budget(sequences, survivals, times_);
   const auto drafts = std::min(survivals.size(), static_cast<std::size_t>(advice_.total_rows - sequences));
@@ -80,6 +94,7 @@ bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_token
     prospect_.plain_ms = times_.empty() ? 0 : budget_of(sequences, {}, times_).ms - drafting_ms;
     // What is foretold may be too good.
     prospect_.try_ms = times_.empty() ? 0 : std::max(p.ms * (1 - p.gain), drafting_ms / 4);
+    prospect_.whole_ms = times_.empty() ? 0 : whole_step_ms(sequences) - prospect_.plain_ms;
     looked_at_ = outlook_.blocks();
     since_look_ = 0;
   }

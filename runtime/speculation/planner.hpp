@@ -78,6 +78,8 @@ private:
   std::int64_t most_drafts_of(std::span<const draft_candidate> candidates) const;
   std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
   row_budget budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const;
+  std::size_t most_timed_drafts(std::int32_t sequences) const;
+  double whole_step_ms(std::int32_t sequences) const; // of the largest there may be
   double hoped_gain(std::int32_t sequences, std::int64_t kv_tokens, double foretold);
   bool pauses_for_a_plain_step(std::int32_t sequences) const;
   bool go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens);

@@ -1,6 +1,8 @@
 #include "runtime/speculation/starting_curve.hpp"
 #include "runtime/speculation/step_cost.hpp"
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -8,23 +10,28 @@ namespace troupe {
 
 namespace {
 
-constexpr std::int32_t small_rows = 16; // of the second size that is timed whatever it takes
+constexpr std::int32_t small_rows = 16; // of the second size that is timed
 
 class stopwatch_of_sizes {
 public:
-  stopwatch_of_sizes(std::span<const std::int32_t> sizes, const step_timer& time_step)
-      : sizes_(sizes), time_step_(time_step) {}
+  stopwatch_of_sizes(std::span<const std::int32_t> sizes, const step_timer& time_step, double most_ms)
+      : sizes_(sizes), time_step_(time_step), most_ms_(most_ms) {}
 
-  // The quicker of two, behind one that does not count: other work only ever adds. False: it cannot be timed.
+  // The quicker of two, behind one that does not count: other work only ever adds. No step begins once the time is
+  // over. False: it cannot be timed.
   bool time(std::size_t at) {
-    double ms[3];
-    for (double& t : ms) {
-      t = time_step_(sizes_[at]);
-      if (!(t > 0))
+    double quickest = std::numeric_limits<double>::infinity();
+    for (int n = 0; n < 3 && spent_ < most_ms_; ++n) {
+      const double ms = time_step_(sizes_[at]);
+      if (!(ms > 0))
         return false;
-      spent_ += t;
+      spent_ += ms;
+      if (n > 0)
+        quickest = std::min(quickest, ms);
     }
-    known_[at] = std::min(ms[1], ms[2]);
+    if (!std::isfinite(quickest))
+      return false;
+    known_[at] = quickest;
     return true;
   }
   // The size in the middle of the widest gap between two timed ones; nothing is left where it is timed itself.
@@ -58,7 +65,7 @@ public:
     const double larger = static_cast<double>(sizes_[after]) / sizes_[at];
     return 3 * (after < at ? std::max(larger * ms, known_.begin()->second) : ms * std::max(1.0, larger));
   }
-  double spent() const { return spent_; }
+  bool has_time_for_next() const { return spent_ + next_ms() <= most_ms_; }
   std::vector<timed_size> points() const {
     std::vector<timed_size> out;
     for (const auto& [at, ms] : known_)
@@ -70,18 +77,18 @@ private:
   std::span<const std::int32_t> sizes_;
   const step_timer& time_step_;
   std::map<std::size_t, double> known_; // ms by index of the size
-  double spent_ = 0;
+  double most_ms_, spent_ = 0;
 };
 
 std::vector<timed_size> measured(std::span<const std::int32_t> sizes, const step_timer& time_step, double most_ms) {
   if (sizes.empty())
     return {};
-  stopwatch_of_sizes watch(sizes, time_step);
+  stopwatch_of_sizes watch(sizes, time_step, most_ms);
   const auto small = static_cast<std::size_t>(std::ranges::upper_bound(sizes, small_rows) - sizes.begin());
   const std::size_t second = std::max(small, std::min<std::size_t>(2, sizes.size())) - 1;
   if (!watch.time(0) || (second > 0 && !watch.time(second)))
     return {};
-  while (watch.spent() + watch.next_ms() <= most_ms) {
+  while (watch.has_time_for_next()) {
     const std::size_t next = watch.next();
     if (watch.known(next) || !watch.time(next))
       break;
@@ -92,10 +99,10 @@ std::vector<timed_size> measured(std::span<const std::int32_t> sizes, const step
 } // namespace
 
 starting_curve make_starting_curve(const std::string& file, const cost_key& key, const step_timer& time_step,
-                                   double most_ms) {
+                                   std::int64_t now, double most_ms) {
   starting_curve out;
   if (!file.empty()) {
-    auto stored = load_cost_curve(file, key);
+    auto stored = load_cost_curve(file, key, now);
     if (stored) {
       out.curve = std::move(*stored);
       out.notes.push_back("step-cost curve from " + file);
@@ -107,14 +114,14 @@ starting_curve make_starting_curve(const std::string& file, const cost_key& key,
   const auto points = measured(key.sizes, time_step, most_ms);
   if (points.empty()) {
     if (!key.sizes.empty())
-      out.notes.emplace_back("no step could be timed: every draft at hand is verified");
+      out.notes.emplace_back("step-cost curve from the first steps (too few could be timed at the start)");
     return out;
   }
   out.curve = curve_through(points, key.sizes);
   out.notes.push_back("step-cost curve through " + std::to_string(points.size()) + " timed sizes");
   if (file.empty())
     return out;
-  if (const status written = save_cost_curve(file, key, out.curve); !written)
+  if (const status written = save_cost_curve(file, key, out.curve, now); !written)
     out.notes.push_back("the step-cost curve was not kept: " + written.failure().message);
   return out;
 }

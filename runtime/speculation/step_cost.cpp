@@ -57,7 +57,7 @@ void step_cost::set_curve(std::vector<timed_size> curve) {
 
 // None, half, all, in turn.
 std::int64_t step_cost::drafts_to_learn_from(std::int64_t most) const {
-  return sizes_to_learn_.empty() ? most : most - most * (first_seen_ % 3) / 2;
+  return sizes_to_learn_.empty() ? most : most * (first_seen_ % 3) / 2;
 }
 
 void step_cost::learn_curve(const step_observation& o) {
@@ -110,16 +110,27 @@ double step_cost::learn_shape(size_samples& s, double curve_ms, double ms) {
 }
 
 // Context grows slowly and steps differ in time by chance: a step is compared with one of its size whose context is
-// clearly another, and the median of many such differences counts.
-void step_cost::learn_context(size_samples& s, const step_observation& o) {
+// clearly another, and the median of many such differences counts. True: this was one.
+bool step_cost::learn_context(size_samples& s, const step_observation& o) {
   constexpr std::int64_t least_change = 256;
-  if (s.anchor_kv >= 0 && std::abs(o.kv_tokens - s.anchor_kv) < std::max(least_change, s.anchor_kv / 4))
-    return;
-  if (s.anchor_kv >= 0)
+  const bool anchored = s.anchor_kv >= 0 && observed_ - s.anchored_at < window;
+  if (anchored && std::abs(o.kv_tokens - s.anchor_kv) < std::max(least_change, s.anchor_kv / 4))
+    return false;
+  if (anchored)
     s.kv.add((o.forward_ms - s.anchor_ms) / static_cast<double>(o.kv_tokens - s.anchor_kv));
   s.anchor_kv = o.kv_tokens;
   s.anchor_ms = o.forward_ms;
-  kv_ms_ = std::max(0.0, median_of_medians(&size_samples::kv));
+  s.anchored_at = observed_;
+  return anchored;
+}
+
+bool step_cost::forget(const seen_step& oldest) {
+  size_samples& s = sizes_[oldest.size];
+  s.residual.drop_oldest();
+  s.shape.drop_oldest();
+  if (oldest.has_kv)
+    s.kv.drop_oldest();
+  return oldest.has_kv;
 }
 
 void step_cost::observe(const step_observation& o) {
@@ -136,12 +147,16 @@ void step_cost::observe(const step_observation& o) {
 
   const auto index = static_cast<std::uint32_t>(at - curve_.begin());
   size_samples& s = sizes_[index];
-  learn_context(s, o);
-  const auto place = static_cast<std::size_t>(observed_++ % window);
-  if (place < recent_.size())
-    sizes_[std::exchange(recent_[place], index)].residual.drop_oldest();
+  const auto place = static_cast<std::size_t>(observed_ % window);
+  bool kv_changes = false;
+  if (place == recent_.size())
+    recent_.emplace_back();
   else
-    recent_.push_back(index);
+    kv_changes = forget(recent_[place]);
+  recent_[place] = {index, learn_context(s, o)};
+  ++observed_;
+  if (kv_changes || recent_[place].has_kv)
+    kv_ms_ = std::max(0.0, median_of_medians(&size_samples::kv));
   // A step takes time, whatever its context is believed to have cost: paces are quotients.
   constexpr double least = .05;
   const double ms = std::max(o.forward_ms - kv_ms_ * static_cast<double>(o.kv_tokens), least * at->ms);

@@ -28,9 +28,10 @@ struct drafting_time {
 
 // Time of a step = pace * shape[g] * curve[g] + ms_per_kv_token * kv_tokens, g = smallest size that holds it, and
 // drafting_ms if it ends with a draft round. pace: how much slower the machine is at present, for all steps alike, so
-// that sizes and draft rounds that ran at different times can be compared. shape[g]: the median of the newest steps of
-// that size at an even pace. Sizes of which too few ran are as much slower or faster than the curve as those next to
-// them.
+// that sizes and draft rounds that ran at different times can be compared. shape[g]: the median of the steps of that
+// size at an even pace. Sizes of which too few ran are as much slower or faster than the curve as those next to them.
+// What sizes took is forgotten step by step once `window` others have run: the machine or the load may be another by
+// now. And as shapes are medians of many more steps than pace is, both do not drift against each other meanwhile.
 class step_cost {
 public:
   step_cost() = default; // no curve: every draft is worth verifying
@@ -63,18 +64,23 @@ public:
   double pace() const { return pace_.size() >= least_pace ? pace_.median() : 1; }
   std::uint64_t observations() const { return observed_; } // that counted
 
-  static constexpr std::size_t window = 5000;      // newest steps that slope is made from
+  static constexpr std::size_t window = 5000;      // newest steps that count
   static constexpr std::size_t least_samples = 10; // of one size before it counts
   static constexpr std::size_t sampler_window = 9, least_sampler = 5;
-  static constexpr std::size_t kv_window = 64; // differences of one size
-  static constexpr std::size_t shape_window = 64, even_drafting_window = 31, pace_window = 15, least_pace = 5;
+  static constexpr std::size_t even_drafting_window = 2 * least_samples - 1; // a try of costs outvotes what was before
+  static constexpr std::size_t pace_window = 15, least_pace = 5;
   static constexpr int first_steps = 24; // that an untimed engine's curve is made from
 
 private:
   struct size_samples {
-    running_median residual{window}, kv{kv_window}, shape{shape_window};
+    running_median residual{window}, kv{window}, shape{window};
     std::int64_t anchor_kv = -1; // of the step that later ones are compared with; -1 = none yet
     double anchor_ms = 0;
+    std::uint64_t anchored_at = 0; // observations before it
+  };
+  struct seen_step {
+    std::uint32_t size = 0;
+    bool has_kv = false; // it gave a difference
   };
   struct drafting_samples {
     explicit drafting_samples(std::size_t newest) : window(newest), all(newest), to_start(newest) {}
@@ -87,13 +93,14 @@ private:
   void set_curve(std::vector<timed_size> curve);
   void learn_curve(const step_observation& o);
   void learn_drafting(const step_observation& o, double pace);
-  void learn_context(size_samples& s, const step_observation& o);
+  bool learn_context(size_samples& s, const step_observation& o);
+  bool forget(const seen_step& oldest); // whether it gave a difference
   double learn_shape(size_samples& s, double curve_ms, double ms);
   double median_of_medians(running_median size_samples::*which) const;
 
   std::vector<timed_size> curve_;
-  std::vector<size_samples> sizes_;   // [curve]
-  std::vector<std::uint32_t> recent_; // ring [window]: sizes of the newest steps
+  std::vector<size_samples> sizes_; // [curve]
+  std::vector<seen_step> recent_;   // ring [window]: the newest
   drafting_time at_start_;
   drafting_samples drafting_{sampler_window}, even_drafting_{even_drafting_window}; // as they were; at an even pace
   running_median pace_{pace_window};

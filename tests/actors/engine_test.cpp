@@ -2,6 +2,7 @@
 #include "runtime/request/seeds.hpp"
 #include "tests/support/stub_process.hpp"
 #include <algorithm>
+#include <limits>
 #include <random>
 
 using namespace troupe;
@@ -69,6 +70,23 @@ BOOST_AUTO_TEST_CASE(one_request_from_the_front_to_its_end) {
   BOOST_TEST(r.prompt_tokens == 100);
   BOOST_TEST(r.seq_seed == derived_seed(0, "a"));
   BOOST_TEST(r.usage.steps == 2 + 11); // two chunks, the second with a token, then eleven decode steps
+  expect_quiet();
+  finish();
+}
+
+// A broken drafter's confidences are clamped before anybody else sees them.
+BOOST_AUTO_TEST_CASE(confidences_that_are_no_numbers_are_reported_by_the_verifier) {
+  auto limits = limits_of(4, 64);
+  limits.nextn = 5;
+  launch(limits);
+  engines[0]->model.right = std::numeric_limits<double>::quiet_NaN();
+  open("a", prompt_of(100, 3), params_of(13));
+  sched.run();
+  BOOST_REQUIRE(results["a"].size() == 1u);
+  const auto counted = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.speculation;
+  const auto reported = query<spec_report>(parts.engines[0].verifier, spec_query{});
+  BOOST_TEST(reported.not_finite > 0u);
+  BOOST_TEST(reported.not_finite <= counted.not_finite);
   expect_quiet();
   finish();
 }

@@ -93,14 +93,15 @@ BOOST_AUTO_TEST_CASE(a_group_gets_one_decision_once_everybody_has_reported) {
   launch(2);
   send(self, load_of(1, 0, 3, spec_survivals()));
   BOOST_TEST(plans(self).size() == 1u); // of the only rank so far
-  send(other, load_of(4, 1, 2, {}));
+  const std::vector<float> poor{.01f};
+  send(other, load_of(4, 1, 2, poor));
   BOOST_TEST(plans(other).empty());
   send(self, load_of(2, 0, 3, spec_survivals()));
   const auto mine = plans(self), theirs = plans(other);
   BOOST_REQUIRE((mine.size() == 1 && theirs.size() == 1));
   BOOST_TEST((mine[0].round == 2 && mine[0].sequences == 3 && theirs[0].round == 4 && theirs[0].sequences == 2));
   BOOST_TEST(mine[0].total_q == theirs[0].total_q, boost::test_tools::per_element());
-  BOOST_TEST(mine[0].total_q[1] == 2);
+  BOOST_TEST(mine[0].total_q[1] == 3); // its poor draft costs nothing: the other takes longer
   // The other one is late: its budget stays, this one goes on.
   send(self, load_of(3, 0, 3, spec_survivals()));
   BOOST_TEST(plans(self).empty());
@@ -109,13 +110,25 @@ BOOST_AUTO_TEST_CASE(a_group_gets_one_decision_once_everybody_has_reported) {
   BOOST_TEST(report().late == 1u);
 }
 
+// What it was told of has no drafts; the next step may have some, and verifies none if it follows this.
+BOOST_AUTO_TEST_CASE(a_load_without_drafts_has_no_answer) {
+  launch(2);
+  send(self, load_of(1, 0, 3, spec_survivals()));
+  send(other, load_of(1, 1, 2, {}));
+  send(self, load_of(2, 0, 3, spec_survivals()));
+  BOOST_TEST(report().decisions == 2u);
+  BOOST_TEST(plans(self).size() == 2u);
+  BOOST_TEST(plans(other).empty());
+}
+
 BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
   launch(1);
-  spec_load l = load_of(1, 0, 2, {});
+  spec_load l = load_of(1, 0, 2, {.5f});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   l.verified = std::string("\3\1", 2);
   l.accepted = std::string("\1\1", 2);
   l.confidences = pack_f32({.95f, .45f, nan, .85f});
+  l.not_finite = 1;
   send(self, l);
   spec_report r = report();
   BOOST_TEST((r.drafts == 4 && r.accepted == 2 && r.not_finite == 1 && !r.useless));

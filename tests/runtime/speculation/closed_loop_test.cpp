@@ -1,11 +1,13 @@
 // The planner against made-up machines and drafters: what it gains on steps without drafts and on fixed lengths.
 #include "runtime/speculation/confidences.hpp"
+#include "runtime/speculation/group_planner.hpp"
 #include "runtime/speculation/planner.hpp"
 
 #include <algorithm>
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <optional>
 #include <random>
 
 using namespace troupe;
@@ -27,13 +29,19 @@ enum class drafter { too_sure, right, hard_first };
 
 constexpr int hard_steps = 600, steps_to_learn = 2000; // the latter are not counted either
 
+struct conditions {
+  bool verifier = false; // advises, a step late
+  double wrong = 1;      // the curve's cost of a row, and of drafting, by this factor
+  int uncounted = 0;     // first steps, at least
+};
+
 struct speeds {
   double adaptive, none, best_fixed; // tokens per ms
 };
 
 // Every step is up to a quarter slower than the last one of its kind by chance, and all of them at times by up to a
 // factor. The curve that the planner starts with is wrong by up to 15 %.
-speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
+speeds run(const machine& m, drafter who, std::int32_t sequences, int steps, conditions under = {}) {
   struct sequence {
     confidence_history history;
     std::array<float, nextn> confidence{};
@@ -47,8 +55,13 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
   };
   std::vector<timed_size> curve;
   for (std::int32_t rows = 1; rows <= (1 + nextn) * sequences; ++rows)
-    curve.push_back({rows, m.forward(rows) * (1 + .15 * std::sin(.05 * rows))});
-  draft_planner planner({.nextn = nextn}, step_cost(curve, {m.draft * 1.2, m.draft_further * .8}));
+    curve.push_back({rows, (m.step + under.wrong * m.row * rows) * (1 + .15 * std::sin(.05 * rows))});
+  const drafting_time drafts{under.wrong * m.draft * 1.2, under.wrong * m.draft_further * .8};
+  draft_planner planner({.nextn = nextn}, step_cost(curve, drafts));
+  std::optional<group_planner> group;
+  if (under.verifier)
+    group.emplace(group_settings{.curve = curve, .drafting = drafts});
+  const int uncounted = std::max(under.uncounted, who == drafter::hard_first ? hard_steps + steps_to_learn : 0);
   std::vector<sequence> all(static_cast<std::size_t>(sequences));
   std::array<double, nextn + 1> survived{};
   double pace = 1, tokens = 0, ms = 0;
@@ -60,6 +73,16 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
     for (const sequence& s : all)
       candidates.push_back({s.drafted ? nextn : 0, 100, s.history.for_budget(), s.history.for_split()});
     planner.plan(static_cast<std::uint64_t>(n), candidates, plan);
+    if (group) {
+      const auto survivals = planner.survivals();
+      group->take(0, {static_cast<std::uint64_t>(n),
+                      sequences,
+                      std::int64_t{100} * sequences,
+                      {survivals.begin(), survivals.end()}});
+      group->decide();
+      if (group->advises(0))
+        planner.advise({static_cast<std::uint64_t>(n), sequences, group->ranks()[0].total_q});
+    }
     std::int64_t emitted = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       sequence& s = all[i];
@@ -69,7 +92,7 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
       if (plan.lengths[i] > 0)
         planner.observe(s.history.before(), plan.lengths[i], right);
       emitted += 1 + right;
-      const bool counts = who != drafter::hard_first || n >= hard_steps + steps_to_learn;
+      const bool counts = n >= uncounted;
       for (std::int32_t token = 0; token <= right; ++token)
         s.ease = .9 * s.ease + uniform(-.75, .75);
       double survival = 1;
@@ -88,8 +111,12 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps) {
     const auto rows = static_cast<std::int32_t>(plan.total_rows);
     const double forward = m.forward(rows) * uniform(1, 1.25),
                  drafting = plan.draft ? m.drafting(sequences) * uniform(1, 1.25) : 0;
-    planner.observe({rows, sequences, std::int64_t{100} * sequences, pace * forward, pace * drafting, plan.draft});
-    if (who == drafter::hard_first && n < hard_steps + steps_to_learn)
+    const step_observation seen{rows,           sequences,       std::int64_t{100} * sequences,
+                                pace * forward, pace * drafting, plan.draft};
+    planner.observe(seen);
+    if (group)
+      group->observe(0, seen);
+    if (n < uncounted)
       continue;
     tokens += static_cast<double>(emitted);
     ms += (forward + drafting) / 1.125;
@@ -131,6 +158,43 @@ BOOST_AUTO_TEST_CASE(what_did_not_pay_and_does_now_is_taken_up_again) {
     const speeds s = run(wide, drafter::hard_first, sequences, hard_steps + steps_to_learn + 3000);
     BOOST_TEST(s.best_fixed > 1.15 * s.none);
     BOOST_TEST(s.adaptive > .95 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+  }
+}
+
+// The same in a group, whose verifier hears of every step, also of those that have no drafts.
+BOOST_AUTO_TEST_CASE(what_pays_by_now_is_taken_up_again_with_a_verifier) {
+  for (const std::int32_t sequences : {4, 16, 64}) {
+    const speeds s = run(wide, drafter::hard_first, sequences, hard_steps + steps_to_learn + 3000, {.verifier = true});
+    BOOST_TEST(s.best_fixed > 1.15 * s.none);
+    BOOST_TEST(s.adaptive > .95 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+  }
+}
+
+// What was timed at the start may be wrong by far, either way.
+BOOST_AUTO_TEST_CASE(curves_that_are_wrong_are_not_believed_for_ever) {
+  constexpr int learn = 3000;
+  for (const bool verifier : {false, true})
+    for (const double wrong : {3., 1 / 3.}) {
+      const conditions under{verifier, wrong, learn};
+      for (const drafter who : {drafter::too_sure, drafter::right}) {
+        for (const std::int32_t sequences : {1, 16}) {
+          const speeds s = run(wide, who, sequences, learn + 1500, under);
+          BOOST_TEST(s.adaptive > .98 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+        }
+        for (const std::int32_t sequences : {2, 16}) {
+          const speeds s = run(narrow, who, sequences, learn + 1500, under);
+          BOOST_TEST(s.adaptive > .97 * s.none, sequences << " sequences: " << s.adaptive / s.none);
+        }
+      }
+      const speeds s = run(narrow, drafter::too_sure, 1, learn + 4000, under);
+      BOOST_TEST(s.adaptive > .98 * s.best_fixed, s.adaptive / s.best_fixed);
+    }
+  // Even if all drafts were right they could not pay, as far as is known: only steps that verify them show otherwise.
+  constexpr int seldom = 90000;
+  for (const bool verifier : {false, true}) {
+    const speeds s = run(narrow, drafter::hard_first, 4, seldom + 3000, {verifier, 3, seldom});
+    BOOST_TEST(s.best_fixed > 1.05 * s.none);
+    BOOST_TEST(s.adaptive > .95 * s.best_fixed, s.adaptive / s.best_fixed);
   }
 }
 

@@ -15,6 +15,7 @@ struct in_folder {
   fs::path folder = fs::temp_directory_path() / ("troupe-cost-" + std::to_string(::getpid()));
   std::string file = (folder / "curve.json").string();
   cost_key key{"tiny 0123", "cpu cpu-1", {1, 2, 8}};
+  std::int64_t now = 1'700'000'000;
   std::vector<timed_size> curve{{1, 0.1}, {2, 1.0 / 3}, {8, 1e-3}};
 
   in_folder() { fs::create_directories(folder); }
@@ -27,7 +28,7 @@ struct in_folder {
   }
   // Refused with all of these words; nothing is thrown.
   void refused(const std::vector<std::string>& words) const {
-    const auto got = load_cost_curve(file, key);
+    const auto got = load_cost_curve(file, key, now);
     BOOST_REQUIRE(!got);
     BOOST_TEST(got.failure().code == "unusable");
     BOOST_TEST(got.failure().message.find(file) == 0u);
@@ -41,13 +42,12 @@ struct in_folder {
 BOOST_FIXTURE_TEST_SUITE(speculation_cost_file, in_folder)
 
 BOOST_AUTO_TEST_CASE(a_curve_comes_back_bit_by_bit) {
-  BOOST_TEST(load_cost_curve(file, key).failure().code == "not_found");
-  BOOST_REQUIRE(save_cost_curve(file, key, curve));
-  BOOST_TEST(
-      read() ==
-      "{\"version\":1,\"model\":\"tiny 0123\",\"device\":\"cpu cpu-1\",\"curve\":[[1,0.1],[2,0.3333333333333333],[8,"
-      "0.001]]}\n");
-  const auto got = load_cost_curve(file, key);
+  BOOST_TEST(load_cost_curve(file, key, now).failure().code == "not_found");
+  BOOST_REQUIRE(save_cost_curve(file, key, curve, now));
+  BOOST_TEST(read() == "{\"version\":1,\"written\":1700000000,\"model\":\"tiny 0123\",\"device\":\"cpu "
+                       "cpu-1\",\"curve\":[[1,0.1],[2,0.3333333333333333],[8,"
+                       "0.001]]}\n");
+  const auto got = load_cost_curve(file, key, now);
   BOOST_REQUIRE(got);
   BOOST_REQUIRE(got->size() == curve.size());
   for (std::size_t i = 0; i < curve.size(); ++i)
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(a_curve_comes_back_bit_by_bit) {
 }
 
 BOOST_AUTO_TEST_CASE(a_curve_of_something_else_is_not_used) {
-  BOOST_REQUIRE(save_cost_curve(file, key, curve));
+  BOOST_REQUIRE(save_cost_curve(file, key, curve, now));
   key.model = "other";
   refused({"model is \"tiny 0123\"", "\"other\"", "measured again"});
   key.model = "tiny 0123";
@@ -70,8 +70,21 @@ BOOST_AUTO_TEST_CASE(a_curve_of_something_else_is_not_used) {
   refused({"other sizes"});
 }
 
+BOOST_AUTO_TEST_CASE(a_curve_counts_for_an_hour) {
+  BOOST_REQUIRE(save_cost_curve(file, key, curve, now));
+  now += cost_file_life;
+  BOOST_TEST(!!load_cost_curve(file, key, now));
+  for (const std::int64_t later : {std::int64_t{1}, -cost_file_life - 2}) { // too old; not written yet
+    now += later;
+    refused({"within the last hour", "measured again"});
+  }
+  BOOST_REQUIRE(save_cost_curve(file, key, curve, now));
+  BOOST_TEST(!!load_cost_curve(file, key, now));
+}
+
 BOOST_AUTO_TEST_CASE(damaged_files_are_refused_by_name) {
-  const std::string head = R"({"version": 1, "model": "tiny 0123", "device": "cpu cpu-1", "curve": )";
+  const std::string head =
+      R"({"version": 1, "model": "tiny 0123", "device": "cpu cpu-1", "written": 1700000000, "curve": )";
   for (const char* text : {"", "{", "[]", "null", "\xff\xfe", "3"}) {
     write(text);
     refused({"no JSON object"});
@@ -82,6 +95,11 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_by_name) {
   refused({"version is null"});
   write(R"({"version": 1, "model": 7})");
   refused({"model is 7"});
+  for (const char* time : {"null", "\"1700000000\"", "1.5", "-1", "1e300", "18446744073709551615"}) {
+    write(R"({"version": 1, "model": "tiny 0123", "device": "cpu cpu-1", "curve": [[1,1],[2,1],[8,1]], "written": )" +
+          std::string(time) + "}");
+    refused({"within the last hour"});
+  }
   for (const char* bad : {"null", "3", "[1]", "[[1]]", "[[1,2,3]]", "[[\"a\",2]]", "[[1.5,2]]", "[[1,\"b\"]]",
                           "[[0,1]]", "[[99999999999,1]]", "[[1,null]]"}) {
     write(head + bad + "}");
@@ -101,7 +119,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(a_place_that_cannot_be_written_is_an_error) {
-  const status s = save_cost_curve((folder / "none" / "curve.json").string(), key, curve);
+  const status s = save_cost_curve((folder / "none" / "curve.json").string(), key, curve, now);
   BOOST_REQUIRE(!s);
   BOOST_TEST(s.failure().code == "write_failed");
 }

@@ -76,7 +76,8 @@ BOOST_AUTO_TEST_CASE(the_highest_gain_is_that_of_right_drafts) {
 
 BOOST_AUTO_TEST_CASE(the_switch_keeps_to_its_share_of_the_time) {
   draft_switch s;
-  draft_switch::prospect bad{.gain = .5, .can_pay = true, .plain_ms = 2, .try_ms = 1.5, .sequences = 3};
+  draft_switch::prospect bad{
+      .gain = .5, .can_pay = true, .plain_ms = 2, .try_ms = 1.5, .whole_ms = 1e9, .sequences = 3};
   int tries = 0, drafting = 0;
   constexpr int steps = 100000;
   for (int i = 0; i < steps; ++i) {
@@ -95,6 +96,21 @@ BOOST_AUTO_TEST_CASE(the_switch_keeps_to_its_share_of_the_time) {
     tries += s.begins_try() ? 1 : 0;
   }
   BOOST_TEST(std::abs(tries - 100) <= 3);
+}
+
+BOOST_AUTO_TEST_CASE(costs_are_tried_for_a_share_of_their_own) {
+  draft_switch s;
+  const draft_switch::prospect hopeless{
+      .gain = .5, .can_pay = false, .plain_ms = 2, .try_ms = 1, .whole_ms = 3, .sequences = 3};
+  int drafting = 0;
+  constexpr int steps = 100000;
+  for (int i = 0; i < steps; ++i) {
+    const bool drafts = s.next(hopeless);
+    drafting += drafts ? 1 : 0;
+    BOOST_TEST(s.verifies_all() == drafts);
+  }
+  BOOST_TEST(drafting * hopeless.whole_ms <= draft_switch::cost_share * steps * hopeless.plain_ms);
+  BOOST_TEST(drafting * hopeless.whole_ms >= .8 * draft_switch::cost_share * steps * hopeless.plain_ms);
 }
 
 BOOST_AUTO_TEST_CASE(between_off_and_on_lies_a_margin) {

@@ -220,6 +220,74 @@ BOOST_AUTO_TEST_CASE(context_is_told_from_rows) {
   BOOST_TEST(worst < .05); // the curve alone: 35 %
 }
 
+// Context cost 1 us a position when steps of many sizes ran; steps of the one that runs by now take half of that.
+BOOST_AUTO_TEST_CASE(context_of_an_old_load_does_not_outvote_the_present_one) {
+  step_cost cost(curve);
+  const auto run = [&](std::size_t g, int steps, double by_token) {
+    for (int i = 0; i < steps; ++i) {
+      const std::int64_t kv = 20000 + 10000 * (i % 2);
+      cost.observe({curve[g].rows, 1, kv, curve[g].ms + by_token * static_cast<double>(kv), 0, false});
+    }
+  };
+  for (const std::size_t g : {1, 2, 3})
+    run(g, 40, 1e-3);
+  const auto near = boost::test_tools::tolerance(1e-9);
+  BOOST_TEST(cost.ms_per_kv_token() == 1e-3, near);
+  run(0, step_cost::window, 5e-4);
+  BOOST_TEST(cost.ms_per_kv_token() == 5e-4, near);
+}
+
+BOOST_AUTO_TEST_CASE(draft_rounds_of_one_try_outvote_those_before) {
+  step_cost cost(curve);
+  for (int i = 0; i < 100; ++i)
+    cost.observe({.rows = 1, .sequences = 1, .forward_ms = 10, .sampler_ms = .5});
+  for (std::size_t i = 0; i < step_cost::least_samples; ++i)
+    cost.observe({.rows = 1, .sequences = 1, .forward_ms = 10, .sampler_ms = 2});
+  BOOST_TEST(cost.drafting_ms(1) == 2, boost::test_tools::tolerance(1e-9));
+}
+
+// Large steps were three times as slow as the curve says, once.
+BOOST_AUTO_TEST_CASE(sizes_that_do_not_run_any_more_are_forgotten) {
+  step_cost cost(curve);
+  const auto run = [&](std::int32_t rows, double ms) {
+    cost.observe({.rows = rows, .sequences = 1, .forward_ms = ms, .drafted = false});
+  };
+  for (int i = 0; i < 40; ++i) {
+    run(1, 10);
+    run(8, 3 * 11.2);
+  }
+  // The newest of size 8 lie among as many of size 1.
+  for (std::size_t i = 0; i < step_cost::window - 2 * step_cost::least_samples; ++i)
+    run(1, 10);
+  BOOST_TEST(cost.has_seen(8));
+  run(1, 10), run(1, 10);
+  BOOST_TEST(!cost.has_seen(8));
+  std::vector<timed_size> times;
+  cost.times(1, 0, times);
+  BOOST_TEST(times[3].ms == 11.2, boost::test_tools::tolerance(1e-9));
+}
+
+// Steps are up to a quarter slower by chance: that moves neither the pace nor, with it, sizes that do not run
+// meanwhile.
+BOOST_AUTO_TEST_CASE(shapes_and_pace_do_not_drift_against_each_other) {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    std::mt19937 random(seed);
+    const auto chance = [&] { return std::uniform_real_distribution<>(1, 1.25)(random); };
+    step_cost cost(curve);
+    const auto run = [&](std::size_t g) {
+      cost.observe({.rows = curve[g].rows, .sequences = 1, .forward_ms = curve[g].ms * chance(), .drafted = false});
+    };
+    for (int i = 0; i < 100; ++i)
+      run(0), run(3);
+    for (int i = 0; i < 4700; ++i)
+      run(0);
+    std::vector<timed_size> times;
+    cost.times(1, 0, times);
+    const double ratio = times[3].ms / times[0].ms / (curve[3].ms / curve[0].ms);
+    BOOST_TEST(std::abs(ratio - 1) < .04, ratio);
+  }
+}
+
 // An engine that cannot tell, or a context that was believed to cost more than the whole step.
 BOOST_AUTO_TEST_CASE(steps_without_time_leave_times_that_can_be_compared) {
   step_cost cost(curve);
