@@ -10,8 +10,8 @@ namespace troupe {
 
 class ended_processes {
 public:
-  static constexpr std::size_t most = 65536;          // incarnations; then the oldest is forgotten
-  static constexpr std::size_t most_clients = 64;     // that are named at once
+  static constexpr std::size_t most = 65536;           // incarnations; then the oldest is forgotten
+  static constexpr std::size_t most_clients = 64;      // that are named at once
   static constexpr std::int64_t client_ms = 60 * 1000; // that a client is named
 
   void note(incarnation_t who, bool client, std::int64_t now_ms);
