@@ -18,7 +18,8 @@ inline void write_other_model(const std::string& folder, std::size_t at) {
   std::string image = read_text(file);
   std::uint64_t length = 0;
   std::memcpy(&length, image.data(), sizeof length); // little endian, like the machines that this runs on
-  for (const auto& [name, tensor] : nlohmann::json::parse(image.substr(sizeof length, length)).items()) {
+  const auto header = nlohmann::json::parse(image.substr(sizeof length, length));
+  for (const auto& [name, tensor] : header.items()) {
     if (name == "__metadata__")
       continue;
     const std::size_t first = tensor["data_offsets"][0], last = tensor["data_offsets"][1];
