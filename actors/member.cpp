@@ -58,8 +58,10 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
     return; // it stands by: the next beat asks another
   if (j.code == ack_code::stale_epoch)
     return be_dead(self, j.why);
-  if (j.code != ack_code::ok)
+  if (j.code != ack_code::ok) {
+    st.joining = true; // for good: it asks no more
     return expel(self, j.why);
+  }
   st.coordinator = from;
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
   take_view(self, j.now);

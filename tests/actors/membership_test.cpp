@@ -20,8 +20,8 @@ struct lone_coordinator {
   explicit lone_coordinator(const std::optional<tls_files>& keys = {}) {
     using std::chrono::milliseconds;
     coordinator_setup s;
-    s.cluster = identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000),
-                            keys};
+    s.cluster =
+        identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000), keys};
     s.limits = {30000, 60000, 600000}; // nobody is held for dead because the machine is slow
     s.at = {"127.0.0.1", 0};
     process = std::make_unique<coordinator_process>(s);

@@ -1,5 +1,5 @@
-#include "actors/self_test.hpp"
 #include "actors/model_process.hpp"
+#include "actors/self_test.hpp"
 #include "tests/support/embedded_options.hpp"
 #include "tests/support/other_model.hpp"
 #include <boost/test/unit_test.hpp>
