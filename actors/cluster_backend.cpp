@@ -21,6 +21,7 @@ public:
     front_.gateway = parts_.gateway;
     member_setup m = member_setup_of({.cluster = c.identity, .name = c.name, .node = {}, .incarnation = front_.origin},
                                      member_role::gateway, 0, {c.host, 0});
+    m.who.model.texts = parts_.texts.digest;
     m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
     m.on_expelled = [this](const std::string& why) {
       const std::lock_guard lock(mutex_);

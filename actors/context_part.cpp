@@ -16,9 +16,9 @@ constexpr auto look_every = 50ms;                                     // at whet
 constexpr std::size_t place_bytes = std::size_t{1} << 20;             // that a rank shows at once
 constexpr std::string_view meeting_end = "meet", steps_end = "steps"; // of segments' names
 
-// "kv_blocks snapshots numerics"
+// "kv_blocks snapshots model"
 std::string text_of(const context_shape& s) {
-  return std::to_string(s.kv_blocks) + " " + std::to_string(s.snapshots) + " " + s.numerics_id;
+  return std::to_string(s.kv_blocks) + " " + std::to_string(s.snapshots) + " " + s.model;
 }
 
 std::optional<context_shape> shape_of(const std::string& text) {
@@ -30,7 +30,7 @@ std::optional<context_shape> shape_of(const std::string& text) {
       return std::nullopt;
     at = next + 1;
   }
-  s.numerics_id.assign(at, end);
+  s.model.assign(at, end);
   return s;
 }
 

@@ -24,7 +24,7 @@ namespace troupe {
 // What rank 0 tells the others before they load: the numbers of blocks and slots in its plans have to be theirs, too.
 struct context_shape {
   std::int32_t kv_blocks = 0, snapshots = 0;
-  std::string numerics_id;
+  std::string model; // and how it is computed
 };
 
 class context_part {

@@ -14,6 +14,8 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   m.limits = s.limits;
   m.stop_limit = s.stop_limit;
   m.toml = s.toml;
+  if (s.cluster.tls)
+    m.authority = s.cluster.tls->authority;
   m.on_shut_down = [this] { shut_down_ = true; };
   for (const expert_group_setup& g : s.groups) {
     groups_.push_back(system_.spawn(group_placement, g));

@@ -221,9 +221,11 @@ void end_copy(self_ptr self, const copy_ended& e) {
 
 } // namespace
 
-expert_store_actor::behavior_type expert_store(self_ptr self, std::shared_ptr<expert_part> part) {
+expert_store_actor::behavior_type expert_store(self_ptr self, std::shared_ptr<expert_part> part,
+                                               std::function<void(const std::string& why)> on_refused) {
   auto& st = state_of(self);
   st.part = std::move(part);
+  st.on_refused = std::move(on_refused);
   st.copier = std::make_unique<expert_copier>(st.part);
   st.part->experts()->on_quiesced = [who = self->address()] {
     if (const auto store = caf::actor_cast<expert_store_actor>(who))
@@ -243,6 +245,10 @@ expert_store_actor::behavior_type expert_store(self_ptr self, std::shared_ptr<ex
         if (from_group(self) &&
             state_of(self).part->experts()->settle({s.floor, s.as_of, s.migs_below}) == expert_slots::answer::done)
           tell(self, state_of(self).group, slots_settled{rank_of(self), incarnation_of(self), s.as_of});
+      },
+      [=](const refuse_rank& r) {
+        if (from_group(self))
+          state_of(self).on_refused(r.why);
       },
       [=](const coordinator_found& c) { find_group(self, c.membership); },
       [=](const step_version_left&) {

@@ -24,8 +24,8 @@ struct copy_ended {
 
 using expert_store_actor =
     caf::typed_actor<answers<rank_slots_query>, answers<publish_slots>, answers<copy_slot>, answers<settle_slots>,
-                     answers<coordinator_found>, answers<step_version_left>, answers<copy_ended>, answers<load>,
-                     answers<stop>>;
+                     answers<refuse_rank>, answers<coordinator_found>, answers<step_version_left>, answers<copy_ended>,
+                     answers<load>, answers<stop>>;
 
 // Copies experts into slots, one after the other, from the rank that an order names or from the checkpoint.
 class expert_copier {
@@ -58,13 +58,16 @@ struct expert_store_state {
   expert_store_state() = default;
   static inline const char* name = "expert_store";
   std::shared_ptr<expert_part> part;
+  std::function<void(const std::string& why)> on_refused;
   std::unique_ptr<expert_copier> copier;
   expert_group_actor group; // null: no coordinator is known
   watch_list watched;
 };
 
+// on_refused: the group's coordinator does not take this rank; called on the actor's thread.
 expert_store_actor::behavior_type expert_store(expert_store_actor::stateful_pointer<expert_store_state> self,
-                                               std::shared_ptr<expert_part> part);
+                                               std::shared_ptr<expert_part> part,
+                                               std::function<void(const std::string& why)> on_refused);
 
 } // namespace troupe
 

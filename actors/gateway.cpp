@@ -237,16 +237,26 @@ void find_another(self_ptr self, const place_wanted& p) {
 
 void take_engine(self_ptr self, const engine_info& joined) {
   auto& st = state_of(self);
-  if (st.engines.empty()) {
-    st.setup.limits = joined.limits;
-    st.setup.kv.numerics_id = joined.numerics_id;
-    st.setup.kv.model_id = joined.model_id;
-  }
   if (st.engines.size() <= joined.rank) {
     st.engines.resize(joined.rank + 1, {.scheduler = {}, .lost = "it has not started", .at = {}});
     st.loads.resize(joined.rank + 1, {false, 0, 0, 0});
   }
   gateway_state::engine& e = st.engines[joined.rank];
+  // A client that is its own gateway may be here before the first worker, and go on when all workers are others.
+  const std::string id = id_of(joined.model);
+  if (joined.model.texts != st.setup.texts || (!st.setup.kv.model_id.empty() && id != st.setup.kv.model_id)) {
+    e.lost = "it has another model";
+    spdlog::error(
+        "event=engine_refused rank={} has=\"{}\" requests_have=\"{}\": start this process anew if the cluster's "
+        "model was changed on purpose",
+        joined.rank, id, st.setup.kv.model_id.empty() ? "texts " + st.setup.texts : st.setup.kv.model_id);
+    return;
+  }
+  if (st.setup.kv.model_id.empty()) {
+    st.setup.limits = joined.limits;
+    st.setup.kv.numerics_id = joined.numerics_id;
+    st.setup.kv.model_id = id;
+  }
   e.scheduler = joined.scheduler;
   ++e.joined;
   e.lost.reset();

@@ -56,6 +56,7 @@ struct gateway_setup {
   scheduler_limits limits; // of each engine; with replays those of the first that joins
   kv_cache_settings kv;    // likewise
   std::shared_ptr<const tokenizer> vocabulary;
+  std::string texts; // with replays: as model_identity
   std::vector<std::int32_t> eos_ids;
   std::optional<std::uint64_t> seed;          // of the run
   std::function<std::uint64_t()> random_bits; // 64 random bits of the system

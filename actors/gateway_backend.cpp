@@ -20,6 +20,7 @@ public:
     front_.vocabulary = texts.vocabulary;
     gateway_client_setup s;
     s.cluster = c.identity;
+    s.texts = texts.digest;
     s.name = c.name;
     s.gateway = c.gateway;
     s.seed = c.seed;

@@ -171,7 +171,7 @@ void reach(self_ptr self, const cluster_status& s) {
     return;
   }
   const gateway_entry_actor entry = *found;
-  ask(self, entry, st.setup.control_limit, attach{st.setup.name, st.setup.cluster.configuration})
+  ask(self, entry, st.setup.control_limit, attach{st.setup.name, st.setup.cluster.configuration, st.setup.texts})
       .then([=](const attached& a) { take_answer(self, entry, a); },
             [=](const caf::error& e) {
               state_of(self).finding = false;

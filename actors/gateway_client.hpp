@@ -23,6 +23,7 @@ struct gateway_client_report { // LOCAL
 struct gateway_client_setup {
   cluster_identity cluster;
   std::string name, gateway;         // of this process, for people; of the gateway
+  std::string texts;                 // as model_identity
   std::optional<std::uint64_t> seed; // of the run
   std::function<std::uint64_t()> random_bits;
   // Of an answer; then the gateway counts as lost. To a request it is longer by what lies before it on the link, which

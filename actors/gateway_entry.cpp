@@ -86,6 +86,12 @@ attached take_client(self_ptr self, const attach& a) {
                  "; give it the cluster's file";
     return answer;
   }
+  if (a.texts != st.setup.texts) {
+    answer.code = ack_code::digest_mismatch;
+    answer.why = a.client + " has another config.json or tokenizer.json (digest " + a.texts + ") than " +
+                 st.setup.name + " (digest " + st.setup.texts + "); give it the cluster's model folder";
+    return answer;
+  }
   if (st.front.code != ack_code::ok)
     return st.front;
   const auto who = caf::actor_cast<caf::actor_addr>(self->current_sender());

@@ -31,6 +31,7 @@ using metrics_teller_actor = caf::typed_actor<answers<metrics_query, metrics_ans
 struct gateway_entry_setup {
   std::string name;          // of the process
   std::string configuration; // digest, which clients must have too
+  std::string texts;         // as model_identity, likewise
   std::uint64_t origin = 0;  // of its requests: the incarnation of the process
   bool durable = false;      // attached::durable
   std::int32_t vocab = 0;    // token ids of the model

@@ -1,7 +1,7 @@
 #include "actors/gateway_parts.hpp"
 #include "actors/engine_snapshot_of.hpp"
 #include "cluster/shutdown.hpp"
-#include "runtime/model/checkpoint.hpp"
+#include "runtime/model/checkpoint_digest.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 namespace troupe {
@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 model_texts load_texts(const std::string& model) {
   const auto source = std::make_shared<const checkpoint>(model);
   return {std::shared_ptr<const model_config>(source, &source->config()),
-          std::make_shared<const tokenizer>(tokenizer::load(model + "/tokenizer.json"))};
+          std::make_shared<const tokenizer>(tokenizer::load(model + "/tokenizer.json")), texts_digest(model)};
 }
 
 gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& source)
@@ -20,6 +20,7 @@ gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& so
   g.replays = true;
   g.serves_others = source.serves_others;
   g.vocabulary = texts.vocabulary;
+  g.texts = texts.digest;
   g.eos_ids = {texts.config->eos_token_id};
   g.seed = source.seed;
   g.random_bits = random_bits_of_system;

@@ -21,6 +21,7 @@ struct gateway_source {
 struct model_texts {
   std::shared_ptr<const model_config> config;
   std::shared_ptr<const tokenizer> vocabulary;
+  std::string digest; // as model_identity::texts
 };
 model_texts load_texts(const std::string& model);
 

@@ -11,6 +11,7 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   gateway_entry_setup e;
   e.name = s.process.name;
   e.configuration = s.process.cluster.configuration;
+  e.texts = parts_.texts.digest;
   e.origin = s.process.incarnation;
   e.durable = s.source.ledger != nullptr;
   e.vocab = static_cast<std::int32_t>(parts_.texts.config->vocab_size);
@@ -28,6 +29,7 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::gateway, 0, {s.at.host, port_});
+  m.who.model.texts = parts_.texts.digest;
   m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
   m.on_expelled = [this](const std::string& why) { expel(why); };
   m.on_stop = [this] { told_to_stop_ = true; };

@@ -111,6 +111,13 @@ void lose(self_ptr self, std::int32_t rank) {
   with_core(self, [&](migration& m, std::int64_t now, migration_orders& out) { m.died(rank, now, out); });
 }
 
+// Nobody of the group is left: the next ranks may run another model.
+void forget_model(state& st) {
+  st.layers = st.experts = st.slots_per_rank = 0;
+  st.digests.clear();
+  st.window = load_window(0, 0, 1);
+}
+
 void follow(self_ptr self, const group_members& m) {
   auto& st = state_of(self);
   if (m.incarnations.size() != st.ranks.size())
@@ -122,24 +129,37 @@ void follow(self_ptr self, const group_members& m) {
     if (before != 0 && before != rank.incarnation)
       lose(self, r);
   }
+  if (std::ranges::all_of(m.incarnations, [](std::uint64_t i) { return i == 0; }))
+    forget_model(st);
   take_up(self);
 }
 
 // ---- what ranks say
 
-void note_digests(state& st, const slot_report& r) {
+// F: void(layer, expert, digest that is known of it, digest that this rank says); for every expert that it serves.
+template <class F> void for_digests(state& st, const slot_report& r, F&& f) {
   for (std::size_t i = 0; i < r.slots.size(); ++i) {
     const expert_slot& s = r.slots[i];
-    if (!serves(s) || s.expert < 0 || s.expert >= st.experts)
-      continue;
-    sha256_digest& known = st.digests[i / index(st.slots_per_rank) * index(st.experts) + index(s.expert)];
-    if (known == sha256_digest{})
-      known = s.digest;
-    else if (known != s.digest)
-      spdlog::error("event=digests_differ group={} rank={} layer={} expert={}: the processes do not run the same "
-                    "checkpoint",
-                    st.setup.name, st.setup.first + index(r.rank), i / index(st.slots_per_rank), s.expert);
+    const std::size_t layer = i / index(st.slots_per_rank);
+    if (serves(s) && s.expert >= 0 && s.expert < st.experts)
+      f(layer, s.expert, st.digests[layer * index(st.experts) + index(s.expert)], s.digest);
   }
+}
+
+// Why a rank does not belong to the group; empty: it does. Every byte of an expert counts here: what a join compares is
+// a sample of them.
+std::string difference(state& st, const slot_report& r) {
+  if (const expert_placement& p = *r.placement;
+      p.layers != st.layers || p.experts != st.experts || p.slots_per_rank != st.slots_per_rank)
+    return "it has other numbers of layers, experts or slots than the ranks before it";
+  std::string why;
+  for_digests(st, r,
+              [&](std::size_t layer, std::int32_t expert, const sha256_digest& known, const sha256_digest& said) {
+                if (why.empty() && known != sha256_digest{} && known != said)
+                  why = "expert " + std::to_string(expert) + " of layer " + std::to_string(layer) + " has digest " +
+                        to_hex(said) + " there, " + to_hex(known) + " on the ranks before it";
+              });
+  return why.empty() ? why : why + ": give all hosts the same model folder";
 }
 
 void hear(self_ptr self, const rank_slots& message) {
@@ -154,13 +174,19 @@ void hear(self_ptr self, const rank_slots& message) {
     st.slots_per_rank = p.slots_per_rank;
     st.digests.assign(index(p.layers) * index(p.experts), {});
     st.window = load_window(p.layers, p.experts, st.setup.window);
-  } else if (p.layers != st.layers || p.experts != st.experts || p.slots_per_rank != st.slots_per_rank) {
-    return; // of another model
   }
+  const auto from = caf::actor_cast<expert_rank_actor>(self->current_sender());
+  if (const std::string why = difference(st, *report); !why.empty()) {
+    spdlog::error("event=rank_refused group={} rank={} incarnation={} why=\"{}\"", st.setup.name,
+                  st.setup.first + index(report->rank), message.incarnation, why);
+    tell(self, from, refuse_rank{why});
+    return;
+  }
+  for_digests(st, *report,
+              [](std::size_t, std::int32_t, sha256_digest& known, const sha256_digest& said) { known = said; });
   state::rank& rank = st.ranks[index(report->rank)];
   rank.reported = message.incarnation;
-  rank.process = caf::actor_cast<expert_rank_actor>(self->current_sender());
-  note_digests(st, *report);
+  rank.process = from;
   if (st.core && st.taken_up[index(report->rank)] == message.incarnation)
     with_core(self, [&](migration& m, std::int64_t now, migration_orders& out) { m.reported(*report, now, out); });
   else

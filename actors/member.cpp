@@ -1,6 +1,9 @@
 #include "actors/member.hpp"
 #include "cluster/build_id.hpp"
+#include "cluster/certificates.hpp"
 #include "cluster/incarnation.hpp"
+#include "cluster/record_bytes.hpp"
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -55,8 +58,10 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
     return; // it stands by: the next beat asks another
   if (j.code == ack_code::stale_epoch)
     return be_dead(self, j.why);
-  if (j.code != ack_code::ok)
+  if (j.code != ack_code::ok) {
+    st.joining = true; // for good: it asks no more
     return expel(self, j.why);
+  }
   st.coordinator = from;
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
   take_view(self, j.now);
@@ -74,7 +79,14 @@ void find_coordinator(self_ptr self) {
     return;
   const membership_actor to = *found;
   st.joining = true;
-  ask(self, to, st.setup.control_limit, join{st.setup.who, !st.setup.able || st.setup.able(false)})
+  join wish{st.setup.who, !st.setup.able || st.setup.able(false)};
+  if (st.setup.keys && !is_client(wish.who)) {
+    if (const auto p = prove(*st.setup.keys, words_of(wish.who)))
+      wish.certificate = p->certificate, wish.signature = p->signature;
+    else
+      spdlog::error("event=join_not_signed why=\"{}\"", p.failure().message);
+  }
+  ask(self, to, st.setup.control_limit, wish)
       .then([=](const joined& j) { take_answer(self, to, j); },
             [=](const caf::error&) { state_of(self).joining = false; });
 }
@@ -114,11 +126,16 @@ void beat(self_ptr self) {
 
 } // namespace
 
+std::string words_of(const member& who) {
+  return "troupe join\n" + to_bytes(who);
+}
+
 member_setup member_setup_of(const process_identity& p, member_role role, std::uint32_t rank, const endpoint& at) {
   member_setup m;
   m.who = {role,    p.name,  p.node,           rank,       p.incarnation,
            at.host, at.port, protocol_version, build_id(), p.cluster.configuration};
   m.coordinators = p.cluster.coordinators;
+  m.keys = p.cluster.tls;
   m.beat = p.beat;
   m.orphan_limit = p.orphan_limit;
   return m;

@@ -22,6 +22,7 @@ struct process_identity {
 struct member_setup {
   member who;
   std::vector<endpoint> coordinators;       // asked in this order
+  std::optional<tls_files> keys;            // of its node; none: nobody has any
   std::function<void(const view&)> on_view; // on the actor's thread
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
@@ -34,6 +35,9 @@ struct member_setup {
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread
   std::chrono::milliseconds beat{200}, orphan_limit{60000}, control_limit{2000};
 };
+// What a node's key signs when a process of it joins.
+std::string words_of(const member& who);
+
 // Of a process that others reach at `at`, port 0 if nobody does; the callbacks are left to the caller.
 member_setup member_setup_of(const process_identity& p, member_role role, std::uint32_t rank, const endpoint& at);
 

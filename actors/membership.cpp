@@ -1,7 +1,10 @@
 #include "actors/membership.hpp"
+#include "actors/member.hpp"
 #include "actors/steady_ms.hpp"
+#include "cluster/certificates.hpp"
 #include <algorithm>
 #include <spdlog/spdlog.h>
+#include <tuple>
 
 namespace troupe {
 
@@ -81,9 +84,16 @@ void announce(self_ptr self) {
   tell_groups(self);
 }
 
+// What others say in its name is not heard.
+bool from_itself(self_ptr self, const membership_state::entry& e) {
+  return e.process && self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(e.process);
+}
+
 void set_state(self_ptr self, membership_state::entry& e, member_state to) {
   if (std::exchange(e.known.state, to) == to)
     return;
+  if (is_over(to))
+    state_of(self).ended.note(e.known.who.incarnation, is_client(e.known.who), steady_ms());
   if (to == member_state::left) // it ends at this moment: CAF 0.17 does not get over messages to a system that ends
     e.process = member_actor();
   announce(self);
@@ -96,6 +106,27 @@ membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {
     if (e.known.who.incarnation == incarnation)
       return &e;
   return nullptr;
+}
+
+// What a process has that others of the cluster have, but not the same; empty: nothing.
+std::string other_model(const member& who, const member& there) {
+  const std::string at = who.name + (who.node.empty() ? "" : " on node " + who.node),
+                    there_at = there.name + " on node " + there.node;
+  const auto differ = [&](const char* what, const std::string& own, const std::string& other, const char* remedy) {
+    return at + " has other " + what + " (" + own + ") than " + there_at + " (" + other + "); " + remedy;
+  };
+  const model_identity &own = who.model, &other = there.model;
+  if (!own.texts.empty() && own.texts != other.texts)
+    return differ("config.json or tokenizer.json", own.texts, other.texts, "give all hosts the same model folder");
+  if (!own.weights.empty() && own.weights != other.weights)
+    return differ("weights", own.weights, other.weights, "give all hosts the same model folder");
+  if (!own.numerics.empty() && own.numerics != other.numerics)
+    return differ("numerics", own.numerics, other.numerics,
+                  "give all worker groups the same device, roundings and yoco");
+  if (!own.self_test.empty() && !other.self_test.empty() && own.self_test != other.self_test)
+    return differ("results in its self-test", own.self_test, other.self_test,
+                  "one of the two computes wrong: look at the hardware and libraries of its host");
+  return {};
 }
 
 // Why a process is not taken in.
@@ -111,12 +142,27 @@ std::pair<ack_code, std::string> refusal(const membership_state& st, const membe
     return {ack_code::digest_mismatch, who.name + " was started with configuration " + who.configuration +
                                            ", the cluster runs " + st.setup.configuration +
                                            "; start it with the cluster's file"};
+  if (st.ended.knows(who.incarnation))
+    return {ack_code::stale_epoch,
+            who.name + " of incarnation " + std::to_string(who.incarnation) + " is held for dead; start it anew"};
+  for (const auto& [name, e] : st.members)
+    if (e.known.who.role == member_role::worker && !gone(e))
+      if (const std::string why = other_model(who, e.known.who); !why.empty())
+        return {ack_code::digest_mismatch, why};
   const auto at = st.members.find(who.name);
   if (at != st.members.end() && at->second.known.who.incarnation != who.incarnation && !gone(at->second))
     return {ack_code::busy, "another process is " + who.name + " already; stop it first"};
-  if (at != st.members.end() && at->second.known.who.incarnation == who.incarnation && gone(at->second))
-    return {ack_code::stale_epoch, who.name + " is held for dead; start it anew"};
   return {ack_code::ok, {}};
+}
+
+// Clients, which TLS lets in, cannot be anything else.
+std::pair<ack_code, std::string> unproven(const membership_state& st, const join& j) {
+  if (st.setup.authority.empty() || is_client(j.who))
+    return {ack_code::ok, {}};
+  const status s = check_proof(st.setup.authority, j.who.node, {j.certificate, j.signature}, words_of(j.who));
+  return s ? std::pair(ack_code::ok, std::string())
+           : std::pair(ack_code::unknown, j.who.name + " is not taken for a process of node " + j.who.node + ": " +
+                                              s.failure().message + "; give it the keys of its node (troupe keygen)");
 }
 
 cluster_status status_of(self_ptr self) {
@@ -164,8 +210,14 @@ joined take_in(self_ptr self, const join& j) {
   auto& st = state_of(self);
   if (st.stop_at)
     return {ack_code::busy, "the cluster is being stopped", {}};
-  if (const auto [code, why] = refusal(st, j.who); code != ack_code::ok)
+  auto [code, why] = unproven(st, j);
+  if (code == ack_code::ok)
+    std::tie(code, why) = refusal(st, j.who);
+  if (code != ack_code::ok) {
+    spdlog::warn("event=join_refused member={} node={} incarnation={} why=\"{}\"", j.who.name, j.who.node,
+                 j.who.incarnation, why);
     return {code, why, {}};
+  }
   if (!leads(self))
     return {ack_code::wrong_state, st.setup.name + " stands by", {}};
   membership_state::entry& e = st.members[j.who.name];
@@ -185,7 +237,7 @@ joined take_in(self_ptr self, const join& j) {
 void hear(self_ptr self, const hb& h) {
   auto& st = state_of(self);
   auto* e = find(st, h.incarnation);
-  if (!leads(self) || e == nullptr || gone(*e))
+  if (!leads(self) || e == nullptr || gone(*e) || !from_itself(self, *e))
     return;
   e->alive.hear(h.steps, h.running + h.waiting > 0, h.able, steady_ms());
   e->progress = h;
@@ -218,6 +270,8 @@ void look_for_silent(self_ptr self) {
       break;
     }
   }
+  for (const std::uint64_t who : st.ended.take_forgotten(now))
+    std::erase_if(st.members, [&](const auto& m) { return m.second.known.who.incarnation == who; });
   end_when_all_are_gone(self);
   tell_later(self, st.setup.tick, tick{});
 }
@@ -235,7 +289,7 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
   return {
       [=](const join& j) { return take_in(self, j); },
       [=](const leave& l) {
-        if (auto* e = find(state_of(self), l.incarnation))
+        if (auto* e = find(state_of(self), l.incarnation); e != nullptr && (gone(*e) || from_itself(self, *e)))
           set_state(self, *e, member_state::left);
       },
       [=](const hb& h) { hear(self, h); },

@@ -2,6 +2,7 @@
 // while it leads; what it knows is soft: under the next leader every process says again who it is. Pooled.
 #pragma once
 #include "cluster/control_messages.hpp"
+#include "cluster/ended_processes.hpp"
 #include "cluster/liveness.hpp"
 #include <chrono>
 #include <functional>
@@ -16,6 +17,7 @@ struct membership_setup {
   std::uint64_t term = 0;           // nobody else can lead: this term is for good; 0: lease_held tells
   std::string build, configuration; // what every process must have; the latter as a digest
   std::string toml;                 // that configuration
+  std::string authority;            // file: whose certificates nodes must have; empty: nobody has any
   liveness_limits limits;
   std::chrono::milliseconds tick{200};
   std::chrono::milliseconds stop_limit{10000}; // of all processes, once they were told to end
@@ -39,6 +41,7 @@ struct membership_state {
   };
   membership_setup setup;
   std::map<std::string, entry> members; // by name
+  ended_processes ended;                // of all terms
   std::uint64_t term = 0, mepoch = 0;   // of this leader; term 0: it stands by
   std::int64_t leads_until_ms = 0;
   leadership_actor leadership;             // null with a term for good

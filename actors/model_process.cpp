@@ -3,11 +3,13 @@
 #include "actors/timed_steps.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/experts/redundancy.hpp"
+#include "runtime/model/checkpoint_digest.hpp"
 #include "runtime/model/model_engine.hpp"
 #include "runtime/model/replay.hpp"
 #include "runtime/tokenizer/compressed_vocabulary.hpp"
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <sched.h>
 #include <thread>
 
@@ -259,15 +261,18 @@ engine_options as_joined(engine_options o, const std::shared_ptr<context_part>& 
   return o;
 }
 
-void agree(context_part& ranks, const sizes& s, const device& dev) {
-  const context_shape shape{s.runner.kv_blocks, s.snapshots, dev.numerics_id()};
+void agree(context_part& ranks, const sizes& s, const model_identity& model) {
+  const context_shape shape{s.runner.kv_blocks, s.snapshots, id_of(model)};
   if (ranks.leads())
     return ranks.lead(shape);
-  if (const context_shape& first = ranks.shape(); first.numerics_id != shape.numerics_id)
-    throw config_error("", "device", dev.name(),
-                       "rank 0 of the engine computes by numerics " + first.numerics_id + ", this one by " +
-                           shape.numerics_id,
-                       "give all ranks of a group the same devices");
+  if (const context_shape& first = ranks.shape(); first.model != shape.model)
+    throw config_error("", "model", shape.model, "rank 0 of the engine has " + first.model,
+                       "give all ranks of an engine the same model and devices");
+}
+
+std::string computes(const engine_options& o, const runner_options& r, const model_config& c, const device& dev) {
+  const std::string yoco = resolved_yoco(o, c).first;
+  return dev.numerics_id() + ", roundings " + o.roundings + ", yoco " + yoco + " " + std::to_string(r.yoco_keep);
 }
 
 // The engine of a process that is one of its ranks.
@@ -430,9 +435,14 @@ model_process make_model_process(const engine_options& asked, const expert_group
     devices.push_back(make_device(options.device, {each, list}));
 
   const sizes s = size_up(options, speculation, c, *devices.front(), runners);
-  if (ranks)
-    agree(*ranks, s, *devices.front());
   auto setup = std::make_shared<process_setup>();
+  setup->model.texts = texts_digest(options.model);
+  setup->model.numerics = computes(options, s.runner, c, *devices.front());
+  auto weights_id = std::async([source = p.source] { return weights_digest(*source); }); // it may wait for a disk
+  if (ranks) {
+    setup->model.weights = weights_id.get();
+    agree(*ranks, s, setup->model);
+  }
   const auto weights =
       load_weights(p.source, *devices.front(),
                    {expert_ranks == 0 && group == nullptr, s.runner.max_model_len + c.dspark_block_size + 1}, token_map,
@@ -461,12 +471,14 @@ model_process make_model_process(const engine_options& asked, const expert_group
     });
   if (ranks)
     be_rank(p, *setup, *ranks);
+  if (weights_id.valid())
+    setup->model.weights = weights_id.get();
   setup->limits = limits_of(options, speculation, s.runner, c);
   if (options.group_sync)
     setup->group_sync = step_group_settings{.rule = rule_of(setup->limits), .decode_run = 1};
   setup->caches = s.cache;
   setup->kv = {s.runner.kv_blocks, s.runner.state_slots, s.snapshots, devices.front()->numerics_id(),
-               options.model + " " + options.roundings};
+               id_of(setup->model)};
   setup->speculation.most_rows = s.runner.max_rows;
   setup->speculation.temperatures = speculation.temperatures;
   setup->grammars = grammars_of(options, p.vocabulary, c);

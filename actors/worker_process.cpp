@@ -1,5 +1,6 @@
 #include "actors/worker_process.hpp"
 #include "actors/engine_snapshot_of.hpp"
+#include "actors/self_test.hpp"
 #include "cluster/build_id.hpp"
 #include "cluster/certificates.hpp"
 #include <map>
@@ -12,12 +13,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t pool_threads = 2;
-
-// What two engines must agree on before one goes on behind the other's prompt.
-std::string settings_of(const process_setup& p) {
-  return p.kv.numerics_id + " " + p.kv.model_id + " yoco " + std::to_string(static_cast<int>(p.limits.yoco)) + " " +
-         std::to_string(p.limits.yoco_keep);
-}
 
 bool follows(const worker_setup& s) {
   return s.ranks && !s.ranks->leads();
@@ -56,7 +51,7 @@ std::shared_ptr<handoff_endpoint> endpoint_of(const worker_setup& s, const proce
   handoff_setup h;
   h.self = {s.process.cluster.name, s.rank, s.process.incarnation, build_id()};
   h.node = s.process.node;
-  h.shape = {p.caches.block_bytes, p.caches.slot_bytes, 0, settings_of(p)};
+  h.shape = {p.caches.block_bytes, p.caches.slot_bytes, 0, id_of(p.model)};
   h.times = s.handoffs.times;
   if (s.kind == engine_kind::completion)
     h.senders = s.handoffs.senders;
@@ -78,6 +73,8 @@ model_process without_gateway(const worker_setup& s, const std::shared_ptr<bulk_
     s.ranks->use(bulk);
   model_process p = make_model_process(s.engine, experts ? &*experts : nullptr, s.ranks);
   p.setup->front.vocabulary.reset();
+  if (!p.setup->part && !s.ranks && s.engine.ep == 1 && s.engine.cp == 1)
+    p.setup->model.self_test = self_test(*p.setup->engines.front(), p.setup->limits);
   if (follows(s))
     p.setup->grammars = {};
   p.setup->rank = s.rank;
@@ -116,18 +113,33 @@ private:
   std::map<std::int32_t, group_peer> peers_; // by rank of the group
 };
 
-// The public keys of the workers that are there, likewise.
+// The public keys of workers, likewise.
 class known_keys {
 public:
-  const std::map<std::uint32_t, std::string>& after(const view& v) {
-    for (const member_entry& e : v.members)
-      if (e.who.role == member_role::worker && !e.who.key.empty() && !is_over(e.state))
-        keys_[e.who.rank] = e.who.key;
-    return keys_;
+  void hear(const view& v) {
+    for (const member_entry& e : v.members) {
+      if (e.who.role != member_role::worker || e.who.key.empty())
+        continue;
+      if (!is_over(e.state)) {
+        of_ranks_[e.who.rank] = e.who.key;
+        there_[e.who.rank] = e.who.incarnation;
+      } else if (const auto at = there_.find(e.who.rank); at != there_.end() && at->second == e.who.incarnation) {
+        there_.erase(at);
+      }
+    }
+  }
+  // A rank that was lost comes back with its node's key.
+  const std::map<std::uint32_t, std::string>& of_ranks() const { return of_ranks_; }
+  std::set<std::string> of_those_there() const {
+    std::set<std::string> keys;
+    for (const auto& [rank, incarnation] : there_)
+      keys.insert(of_ranks_.at(rank));
+    return keys;
   }
 
 private:
-  std::map<std::uint32_t, std::string> keys_; // by rank; a rank that was lost comes back with its node's key
+  std::map<std::uint32_t, std::string> of_ranks_;
+  std::map<std::uint32_t, std::uint64_t> there_; // by rank, their incarnations
 };
 
 } // namespace
@@ -151,6 +163,7 @@ worker_process::worker_process(const worker_setup& s)
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
+  m.who.model = process_.setup->model;
   if (!parts.engines.empty())
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) { expel(why); };
@@ -171,13 +184,10 @@ void worker_process::tell_keys(member_setup& m) {
   m.who.key = bulk_->keys().public_key;
   m.on_view = [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys(),
                next = m.on_view](const view& v) mutable {
-    const std::map<std::uint32_t, std::string>& known = keys.after(v);
-    std::set<std::string> all;
-    for (const auto& [rank, key] : known)
-      all.insert(key);
-    bulk->admit(all);
+    keys.hear(v);
+    bulk->admit(keys.of_those_there());
     if (handoffs)
-      handoffs->set_sender_keys(known);
+      handoffs->set_sender_keys(keys.of_ranks());
     if (next)
       next(v);
   };
@@ -188,7 +198,7 @@ void worker_process::tell_keys(member_setup& m) {
 // rows on one rank waits on every other.
 void worker_process::enter_group(const started& parts, member_setup& m) {
   const std::shared_ptr<expert_part> part = process_.setup->part;
-  store_ = system_.spawn(expert_store, part);
+  store_ = system_.spawn(expert_store, part, [this](const std::string& why) { expel(why); });
   tell_from_outside(parts.placement, load_reader{[to = store_](const load& l) { tell_from_outside(to, l); }});
   m.who.links = part->links()->endpoints();
   m.able = [part, ranks = m.able](bool told) {

@@ -287,7 +287,7 @@ engine_info info_of(const worker_root_state& st) {
   }
   i.limits = st.setup->limits;
   i.numerics_id = st.setup->kv.numerics_id;
-  i.model_id = st.setup->kv.model_id;
+  i.model = st.setup->model;
   i.kind = st.setup->kind;
   i.handoffs = st.setup->handoffs_at;
   return i;

@@ -25,6 +25,7 @@ struct context_ranks {
 // Everything a process runs, made before the actors are: devices, weights, vocabulary.
 struct process_setup {
   std::shared_ptr<expert_part> part; // of a group of processes that share experts; null: there is none
+  model_identity model;
   scheduler_limits limits;
   kv_cache_settings kv;                                 // of each engine
   std::vector<std::shared_ptr<step_engine>> engines;    // [engines]

@@ -18,7 +18,9 @@ CLI::App* add_verb(CLI::App& app, cluster_file& file, const char* name, const ch
 }
 
 void add_incarnation(CLI::App& verb, cluster_process_options& o) {
-  verb.add_option("--incarnation", o.incarnation, "which start this is (default: made here)")->type_name("N");
+  verb.add_option("--incarnation", o.incarnation, "which start this is (default: made here)")
+      ->check(CLI::NonNegativeNumber) // what is below 0 would become a large number
+      ->type_name("N");
 }
 
 } // namespace

@@ -268,6 +268,8 @@ int run_node(const cluster_process_options& o) {
   const process_identity self = s.process;
   const std::string host = s.at.host;
   own_record::check_free(*c.state, self.name);
+  if (self.cluster.tls)
+    admit_nodes_only(); // coordinators ask for its vote, and nobody else has to do with it
   node_process p(std::move(s));
   record.emplace(c.state, self.name, self.incarnation, endpoint{host, p.port()}, self.cluster.configuration);
   serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });

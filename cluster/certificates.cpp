@@ -25,6 +25,9 @@ using key_ptr = std::unique_ptr<EVP_PKEY, freed<EVP_PKEY_free>>;
 using certificate_ptr = std::unique_ptr<X509, freed<X509_free>>;
 using extension_ptr = std::unique_ptr<X509_EXTENSION, freed<X509_EXTENSION_free>>;
 using bio_ptr = std::unique_ptr<BIO, freed<BIO_free_all>>;
+using signing_ptr = std::unique_ptr<EVP_MD_CTX, freed<EVP_MD_CTX_free>>;
+using store_ptr = std::unique_ptr<X509_STORE, freed<X509_STORE_free>>;
+using check_ptr = std::unique_ptr<X509_STORE_CTX, freed<X509_STORE_CTX_free>>;
 
 constexpr long seconds_per_day = 86400;
 constexpr long valid_days = 3650, backdated_days = 1; // clocks of hosts differ
@@ -68,7 +71,8 @@ certificate_ptr make_certificate(const std::string& name, EVP_PKEY& key, const a
       add_extension(*c, signer, NID_basic_constraints, issuer != nullptr ? "critical,CA:FALSE" : "critical,CA:TRUE") &&
       add_extension(*c, signer, NID_key_usage,
                     issuer != nullptr ? "critical,digitalSignature" : "critical,keyCertSign") &&
-      (issuer == nullptr || add_extension(*c, signer, NID_ext_key_usage, "serverAuth,clientAuth")) &&
+      (issuer == nullptr || add_extension(*c, signer, NID_ext_key_usage,
+                                          name == client_key_name ? "clientAuth" : "serverAuth,clientAuth")) &&
       X509_sign(c.get(), issuer != nullptr ? issuer->key.get() : &key, EVP_sha256()) > 0;
   return good ? std::move(c) : nullptr;
 }
@@ -177,6 +181,34 @@ private:
   std::vector<std::string> written_;
 };
 
+const unsigned char* bytes_of(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+
+bool signature_fits(X509& certificate, const std::string& signature, std::string_view words) {
+  const signing_ptr s(EVP_MD_CTX_new());
+  return s && EVP_DigestVerifyInit(s.get(), nullptr, EVP_sha256(), nullptr, X509_get0_pubkey(&certificate)) == 1 &&
+         EVP_DigestVerify(s.get(), bytes_of(signature), signature.size(), bytes_of(words), words.size()) == 1;
+}
+
+// Empty, or why the authority does not vouch for it as a node's.
+std::string not_a_node(X509& certificate, const std::string& authority) {
+  const store_ptr store(X509_STORE_new());
+  const check_ptr check(X509_STORE_CTX_new());
+  if (!store || !check || X509_STORE_load_file(store.get(), authority.c_str()) != 1 ||
+      X509_STORE_CTX_init(check.get(), store.get(), &certificate, nullptr) != 1 ||
+      X509_STORE_CTX_set_purpose(check.get(), X509_PURPOSE_SSL_SERVER) != 1) // which clients' do not serve
+    return authority + " cannot be used";
+  return X509_verify_cert(check.get()) == 1 ? "" : X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get()));
+}
+
+bool bears_name(const X509& certificate, const std::string& name) {
+  char text[256] = {};
+  return X509_NAME_get_text_by_NID(X509_get_subject_name(&certificate), NID_commonName, text, sizeof text) ==
+             static_cast<int>(name.size()) &&
+         name == text;
+}
+
 } // namespace
 
 result<std::vector<std::string>> make_cluster_keys(const std::string& folder, const std::vector<std::string>& names) {
@@ -202,6 +234,39 @@ result<curve_keys> read_curve_keys(const std::string& file) {
       keys.secret_key.size() != z85_key)
     return error{"no_keys", file + ": holds no public and secret key of 40 characters each"};
   return keys;
+}
+
+result<proof> prove(const tls_files& keys, std::string_view words) {
+  proof p{read(keys.certificate), {}};
+  const bio_ptr in(BIO_new_file(keys.key.c_str(), "r"));
+  const key_ptr key(in ? PEM_read_bio_PrivateKey(in.get(), nullptr, nullptr, nullptr) : nullptr);
+  const signing_ptr s(EVP_MD_CTX_new());
+  std::size_t size = 0;
+  bool good = key && s && EVP_DigestSignInit(s.get(), nullptr, EVP_sha256(), nullptr, key.get()) == 1 &&
+              EVP_DigestSign(s.get(), nullptr, &size, bytes_of(words), words.size()) == 1;
+  p.signature.resize(size);
+  good = good && EVP_DigestSign(s.get(), reinterpret_cast<unsigned char*>(p.signature.data()), &size, bytes_of(words),
+                                words.size()) == 1;
+  p.signature.resize(size);
+  return good ? result<proof>(p) : error{"no_keys", keys.key + ": nothing can be signed with it"};
+}
+
+status check_proof(const std::string& authority, const std::string& node, const proof& p, std::string_view words) {
+  constexpr std::size_t most = 1 << 16; // bytes of PEM
+  const auto refused = [](const std::string& why) { return error{"not_proven", why}; };
+  if (p.certificate.empty() || p.certificate.size() > most)
+    return refused("it shows no certificate");
+  const bio_ptr in(BIO_new_mem_buf(p.certificate.data(), static_cast<int>(p.certificate.size())));
+  const certificate_ptr c(in ? PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr) : nullptr);
+  if (!c)
+    return refused("what it shows is no certificate");
+  if (const std::string why = not_a_node(*c, authority); !why.empty())
+    return refused("its certificate is none of a node: " + why);
+  if (!bears_name(*c, node))
+    return refused("its certificate is not that of node " + node);
+  if (!signature_fits(*c, p.signature, words))
+    return refused("it does not have the key of node " + node);
+  return nothing{};
 }
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 #include "cluster/configuration_checks.hpp"
+#include "cluster/certificates.hpp"
 #include "cluster/layout.hpp"
 #include "cluster/name_pattern.hpp"
 #include "cluster/toml_values.hpp"
@@ -289,6 +290,9 @@ private:
   void check_files() {
     if (c_.security.mode != security_mode::mutual)
       return;
+    const std::string client = with_node(c_.security.key, client_key_name); // need not be on every host
+    if (struct stat info{}; client != c_.security.key && ::stat(client.c_str(), &info) == 0)
+      check_file("security.key", client, true);
     if (!some_node_here())
       return note("key files are not checked: none of the nodes is this machine");
     std::set<std::string> seen;

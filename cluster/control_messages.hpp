@@ -26,6 +26,20 @@ struct handoff_place {
 };
 TROUPE_FIELDS(handoff_place, node, endpoint, incarnation, key)
 
+// What tokens are made of: equal in all processes of a cluster that have it, empty in the others.
+struct model_identity {
+  std::string texts;    // digest of configuration and vocabulary
+  std::string weights;  // of a worker: a digest, too
+  std::string numerics; // of a worker: how it computes, for people, too
+  // Of a worker whose steps need no others: a digest of what came out of some. Equal where the rest is, unless a device
+  // is broken.
+  std::string self_test;
+};
+TROUPE_FIELDS(model_identity, texts, weights, numerics, self_test)
+inline std::string id_of(const model_identity& m) {
+  return "texts " + m.texts + ", weights " + m.weights + ", numerics " + m.numerics;
+}
+
 struct engine_query {}; // -> engine_info
 TROUPE_FIELDS(engine_query)
 struct engine_info {
@@ -34,11 +48,12 @@ struct engine_info {
   kv_manager_actor kv;
   spec_verifier_actor verifier;
   scheduler_limits limits;
-  std::string numerics_id, model_id; // requests move only between engines of equal ones
+  std::string numerics_id;
+  model_identity model; // requests move only between engines of equal ones
   engine_kind kind = engine_kind::normal;
   handoff_place handoffs;
 };
-TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, model_id, kind, handoffs)
+TROUPE_FIELDS(engine_info, rank, scheduler, kv, verifier, limits, numerics_id, model, kind, handoffs)
 
 // ---- membership
 
@@ -66,9 +81,14 @@ struct member {
   std::vector<std::string> links{}; // of a worker: where ranks that share no memory with it reach its experts
   std::string key{};                // of a worker: its public CURVE key; empty unless security is mutual
   context_entry context{};          // of a worker
+  model_identity model{};           // of a worker or gateway
 };
 TROUPE_FIELDS(member, role, name, node, rank, incarnation, host, port, protocol, build, configuration, links, key,
-              context)
+              context, model)
+// Asks for requests from outside the cluster, and is not in its configuration.
+inline bool is_client(const member& who) {
+  return who.role == member_role::gateway && who.node.empty();
+}
 
 struct member_entry {
   member who;
@@ -84,9 +104,10 @@ TROUPE_FIELDS(view, term, mepoch, members)
 
 struct join { // -> joined; the sender hears of every later view
   member who;
-  bool able = true; // as in hb
+  bool able = true;                       // as in hb
+  std::string certificate{}, signature{}; // with security mutual, of who is no client: the node's (certificates.hpp)
 };
-TROUPE_FIELDS(join, who, able)
+TROUPE_FIELDS(join, who, able, certificate, signature)
 struct joined {
   ack_code code = ack_code::ok; // wrong_state: this coordinator does not lead, another may; else refused for good
   std::string why;

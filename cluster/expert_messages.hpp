@@ -40,6 +40,11 @@ struct settle_slots { // -> slots_settled
 };
 TROUPE_FIELDS(settle_slots, floor, as_of, migs_below)
 
+struct refuse_rank { // what it holds is not what the others hold: it is no part of the group
+  std::string why;
+};
+TROUPE_FIELDS(refuse_rank, why)
+
 // ---- answers, each with the rank in the group and the incarnation of its process
 
 struct rank_slots { // also unasked: a rank that has found the coordinator
@@ -117,6 +122,7 @@ CAF_ADD_TYPE_ID(troupe_experts, (troupe::rank_slots_query))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::publish_slots))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::copy_slot))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::settle_slots))
+CAF_ADD_TYPE_ID(troupe_experts, (troupe::refuse_rank))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::rank_slots))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::slots_published))
 CAF_ADD_TYPE_ID(troupe_experts, (troupe::slots_quiesced))
@@ -131,8 +137,8 @@ CAF_END_TYPE_ID_BLOCK(troupe_experts)
 namespace troupe {
 
 // As its coordinator knows a rank.
-using expert_rank_actor =
-    caf::typed_actor<answers<rank_slots_query>, answers<publish_slots>, answers<copy_slot>, answers<settle_slots>>;
+using expert_rank_actor = caf::typed_actor<answers<rank_slots_query>, answers<publish_slots>, answers<copy_slot>,
+                                           answers<settle_slots>, answers<refuse_rank>>;
 // The coordinator of one expert group.
 using expert_group_actor =
     caf::typed_actor<answers<rank_slots>, answers<slots_published>, answers<slots_quiesced>, answers<slot_copied>,

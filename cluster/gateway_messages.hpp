@@ -9,8 +9,9 @@ namespace troupe {
 struct attach { // -> attached; the sender may ask for requests from then on, and what it asked for before is dropped
   std::string client;        // for people
   std::string configuration; // digest
+  std::string texts;         // as model_identity
 };
-TROUPE_FIELDS(attach, client, configuration)
+TROUPE_FIELDS(attach, client, configuration, texts)
 struct attached {
   ack_code code = ack_code::ok; // busy: not yet, ask again; else refused for good
   std::string why;

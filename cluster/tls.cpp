@@ -1,14 +1,18 @@
 #include "cluster/tls.hpp"
+#include <atomic>
 #include <caf/openssl/all.hpp>
 #include <dlfcn.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 // CAF's sessions ask SSL_get_error what a call's result means, which looks at the errors that this thread has queued,
 // and never empty that queue. So one connection that ends badly (a peer that closes without a farewell, a wrong
 // certificate) has the next call on every other connection of the process fail, whatever it returns. The calls that CAF
 // makes go through these instead, which begin with an empty queue, as OpenSSL asks of its callers.
 namespace {
+
+std::atomic<bool> nodes_only{false};
 
 template <class Function> Function* of_openssl(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
@@ -33,6 +37,8 @@ int SSL_write(SSL* session, const void* bytes, int size) {
 int SSL_accept(SSL* session) {
   static auto* const next = of_openssl<int(SSL*)>("SSL_accept");
   ERR_clear_error();
+  if (nodes_only)
+    SSL_set_purpose(session, X509_PURPOSE_SSL_SERVER); // clients' certificates are not for servers
   return next(session);
 }
 
@@ -57,6 +63,10 @@ void prepare_tls(caf::actor_system_config& config, const tls_files& files) {
   config.set("caf.openssl.key", files.key);
   config.set("caf.openssl.cafile", files.authority);
 #endif
+}
+
+void admit_nodes_only() {
+  nodes_only = true;
 }
 
 bool speaks_tls(const caf::actor_system& system) {

@@ -14,6 +14,8 @@ struct tls_files { // PEM
 
 // Has the system speak TLS with what it publishes and connects to.
 void prepare_tls(caf::actor_system_config& config, const tls_files& files);
+// Of this process, for good: clients of the cluster cannot connect to it.
+void admit_nodes_only();
 bool speaks_tls(const caf::actor_system& system);
 
 // types: of the actor, as CAF names them.

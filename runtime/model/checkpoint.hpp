@@ -25,6 +25,7 @@ public:
 
   const model_config& config() const { return config_; }
   std::int64_t total_bytes() const; // of all tensors that the model reads
+  const std::map<std::string, host_tensor, std::less<>>& tensors() const { return tensors_; } // by canonical name
 
   // Canonical names, without "model.". Throws config_error for a name that the model does not have. Views live as long
   // as *this.

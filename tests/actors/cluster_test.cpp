@@ -1,5 +1,6 @@
 // Requests through the processes of a cluster, here as several actor systems of one process over loopback: the bytes
 // are those of one engine, whichever worker computes them and whichever is lost.
+#include "tests/support/other_model.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/small_cluster.hpp"
 #include <boost/test/unit_test.hpp>
@@ -56,6 +57,87 @@ BOOST_AUTO_TEST_CASE(another_configuration_is_refused_and_silence_has_a_limit) {
   other.identity.coordinators = {{"127.0.0.1", 1}};
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("no coordinator answered within 700 ms") != std::string::npos;
+  });
+}
+
+namespace {
+
+engine_options with_model(const std::string& folder) {
+  engine_options o = embedded_options();
+  o.model = folder;
+  return o;
+}
+
+// Why the cluster does not take the worker in.
+std::string refused(const small_cluster& c, std::uint32_t rank) {
+  for (int i = 0; i < 600; ++i) {
+    if (const auto why = c.workers.at(rank)->expelled())
+      return *why;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return "it was taken in";
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_worker_with_other_weights_or_numerics_is_refused_and_no_byte_changes) {
+  const auto all = mixed_requests(6);
+  const auto expected = alone(all);
+  const test_support::temporary_folder folder;
+  test_support::write_other_model(folder / "other", 0);
+  small_cluster c(1);
+  LLM llm(c.access());
+  c.start(1, with_model(folder / "other"));
+  const std::string why = refused(c, 1);
+  BOOST_TEST((says(why, "decode.1 on node n0 has other weights (") && says(why, ") than decode.0 on node n0 (") &&
+              says(why, "give all hosts the same model folder")),
+             why);
+  engine_options o = embedded_options();
+  o.yoco = "off";
+  c.start(2, o);
+  BOOST_TEST(says(refused(c, 2), "decode.2 on node n0 has other numerics ("));
+  std::filesystem::copy(embedded_options().model, folder / "copy");
+  c.start(3, with_model(folder / "copy"));
+  check_equal(run(llm, all), expected);
+  BOOST_TEST(!c.workers.at(3)->expelled().has_value());
+}
+
+// The cluster has no workers left and takes up another model; who has begun with the first one does not.
+BOOST_AUTO_TEST_CASE(requests_never_go_on_with_another_model) {
+  const auto all = mixed_requests(6);
+  const auto expected = alone(all);
+  const test_support::temporary_folder folder;
+  test_support::write_other_model(folder / "other", 0);
+  small_cluster c(1);
+  LLM llm(c.access());
+  check_equal(run(llm, all), expected);
+  c.workers.clear();
+  c.start(0, with_model(folder / "other"));
+  std::map<std::string, std::string> got;
+  std::thread asking([&] { got = run(llm, all); });
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  BOOST_TEST(!c.workers.at(0)->expelled().has_value());
+  BOOST_TEST(c.workers.at(0)->report().steps == 0);
+  c.workers.clear();
+  c.start(0);
+  asking.join();
+  check_equal(got, expected);
+}
+
+BOOST_AUTO_TEST_CASE(a_client_with_another_vocabulary_is_refused) {
+  const test_support::temporary_folder folder;
+  std::filesystem::copy(embedded_options().model, folder / "copy");
+  const std::string file = folder / "copy/tokenizer.json";
+  test_support::write_text(file, test_support::read_text(file) + " ");
+  small_cluster c(1);
+  cluster_access other = c.access();
+  other.model = folder / "copy";
+  BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
+    return says(e.what(), "batch.1 has other config.json or tokenizer.json (");
   });
 }
 

@@ -236,7 +236,7 @@ struct connected_ranks {
     BOOST_REQUIRE(parts[r]->join(cluster.known.members));
     BOOST_TEST(parts[r]->shape().kv_blocks == 31);
     BOOST_TEST(parts[r]->shape().snapshots == 5);
-    BOOST_TEST(parts[r]->shape().numerics_id == "some numerics");
+    BOOST_TEST(parts[r]->shape().model == "some numerics");
   }
   void wait_until_lost(std::size_t ranks) const {
     while (lost < ranks)

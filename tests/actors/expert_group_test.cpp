@@ -1,5 +1,6 @@
 // Engines in several processes that share their experts (here actor systems of one process over loopback): the bytes
 // are those of one process that holds them all, whatever moves and whoever is lost.
+#include "tests/support/other_model.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/small_cluster.hpp"
 
@@ -165,6 +166,27 @@ BOOST_AUTO_TEST_CASE(a_group_with_room_goes_on_without_a_rank) {
   for (std::int32_t layer = 0; layer < t.layers; ++layer)
     for (std::int32_t slot = 2 * t.slots_per_rank; slot < 3 * t.slots_per_rank; ++slot)
       BOOST_TEST(t.expert_of[static_cast<std::size_t>(layer * 4 * t.slots_per_rank + slot)] == -1);
+  check_equal(run(llm, all), expected);
+}
+
+// What a join compares is a sample of the bytes; the coordinator of the experts knows them all.
+BOOST_AUTO_TEST_CASE(a_rank_whose_experts_are_others_is_refused) {
+  const auto all = mixed_requests(4);
+  const auto expected = alone(all);
+  const test_support::temporary_folder folder;
+  test_support::write_other_model(folder / "rotten", 100);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  c.workers.erase(1);
+  engine_options o = embedded_options();
+  o.model = folder / "rotten";
+  c.start(1, o);
+  while (!c.workers.at(1)->expelled())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::string why = *c.workers.at(1)->expelled();
+  BOOST_TEST(why.find("on the ranks before it: give all hosts the same model folder") != why.npos, why);
+  c.workers.erase(1);
+  c.start(1);
   check_equal(run(llm, all), expected);
 }
 

@@ -188,7 +188,8 @@ BOOST_AUTO_TEST_CASE(a_client_that_is_lost_frees_the_workers) {
     caf::scoped_actor self{s.system};
     attached answer;
     for (int i = 0; i < 600 && answer.numerics_id.empty(); ++i, std::this_thread::sleep_for(50ms))
-      ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+      ask(self.ptr(), *entry, 10000ms,
+          attach{"stranger", c.identity.configuration, load_texts(embedded_options().model).digest})
           .receive([&](const attached& a) { answer = a; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
     BOOST_REQUIRE(answer.code == ack_code::ok);
     gateway_request r;
@@ -368,7 +369,8 @@ BOOST_AUTO_TEST_CASE(requests_that_make_no_sense_are_refused) {
     return note;
   };
   BOOST_TEST(said(good).starts_with("gateway_lost")); // it has not attached
-  ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+  ask(self.ptr(), *entry, 10000ms,
+      attach{"stranger", c.identity.configuration, load_texts(embedded_options().model).digest})
       .receive([&](const attached& a) { BOOST_TEST((a.code == ack_code::ok)); },
                [](const caf::error&) { BOOST_ERROR("no answer"); });
   const auto with = [&](auto change) {
@@ -458,7 +460,8 @@ BOOST_AUTO_TEST_CASE(a_client_that_takes_nothing_is_given_up) {
   caf::scoped_actor self{s.system};
   attached answer;
   for (int i = 0; i < 600 && answer.numerics_id.empty(); ++i, std::this_thread::sleep_for(50ms))
-    ask(self.ptr(), *entry, 10000ms, attach{"stranger", c.identity.configuration})
+    ask(self.ptr(), *entry, 10000ms,
+        attach{"stranger", c.identity.configuration, load_texts(embedded_options().model).digest})
         .receive([&](const attached& a) { answer = a; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
   gateway_request r;
   r.number = 1;
@@ -477,12 +480,21 @@ BOOST_AUTO_TEST_CASE(a_client_that_takes_nothing_is_given_up) {
   BOOST_TEST(c.falls_silent());
 }
 
-BOOST_AUTO_TEST_CASE(another_configuration_and_another_name_are_refused) {
+BOOST_AUTO_TEST_CASE(another_configuration_another_vocabulary_and_another_name_are_refused) {
   gateway_cluster c(1);
   cluster_access other = c.through();
   other.identity.configuration = "another";
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("the cluster runs digest; give it the cluster's file") != std::string::npos;
+  });
+  const test_support::temporary_folder folder;
+  std::filesystem::copy(embedded_options().model, folder / "copy");
+  const std::string file = folder / "copy/tokenizer.json";
+  test_support::write_text(file, test_support::read_text(file) + " ");
+  other = c.through();
+  other.model = folder / "copy";
+  BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
+    return std::string(e.what()).find("has another config.json or tokenizer.json") != std::string::npos;
   });
   other = c.through();
   other.gateway = "gateway.1";

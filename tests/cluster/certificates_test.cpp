@@ -68,6 +68,34 @@ BOOST_AUTO_TEST_CASE(curve_keys_are_read_as_they_were_made) {
   BOOST_TEST(read_curve_keys(file).failure().message.find("chmod 600") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(a_node_proves_what_it_says_and_nobody_else_does) {
+  const test_support::temporary_folder there;
+  const std::string keys = there / "keys", other = there / "other", ca = keys + "/ca.pem";
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n0", "n1", "client"}));
+  BOOST_REQUIRE(make_cluster_keys(other, {"n0"}));
+  const auto proof_of = [](const std::string& folder, const std::string& name) {
+    const auto p = prove({folder + "/ca.pem", folder + "/" + name + ".pem", folder + "/" + name + ".key"}, "words");
+    BOOST_REQUIRE(p);
+    return *p;
+  };
+  const proof n0 = proof_of(keys, "n0");
+  BOOST_TEST(bool(check_proof(ca, "n0", n0, "words")));
+  const auto refused = [&](const proof& p, const std::string& words, const std::string& why) {
+    const status s = check_proof(ca, "n0", p, words);
+    BOOST_REQUIRE(!s);
+    BOOST_TEST(s.failure().message.find(why) != std::string::npos, s.failure().message);
+  };
+  refused(n0, "other words", "it does not have the key of node n0");
+  refused({n0.certificate, "x"}, "words", "it does not have the key of node n0");
+  refused({n0.certificate, proof_of(keys, "n1").signature}, "words", "it does not have the key of node n0");
+  refused(proof_of(keys, "n1"), "words", "its certificate is not that of node n0");
+  refused(proof_of(keys, "client"), "words", "its certificate is none of a node: ");
+  refused(proof_of(other, "n0"), "words", "its certificate is none of a node: ");
+  refused({}, "words", "it shows no certificate");
+  refused({"-----BEGIN", "x"}, "words", "what it shows is no certificate");
+  BOOST_TEST(prove({ca, keys + "/n0.pem", keys + "/none.key"}, "words").failure().code == "no_keys");
+}
+
 BOOST_AUTO_TEST_CASE(keys_that_are_there_stay_as_they_are) {
   const test_support::temporary_folder there;
   const std::string keys = there / "keys";

@@ -501,6 +501,13 @@ BOOST_AUTO_TEST_CASE(key_files_of_this_machine) {
                  key + ": others than its owner may use the private key; chmod 600 " + key + "\n");
   test_support::write_text(base + "n0.pem", "");
   std::filesystem::permissions(key, std::filesystem::perms(0600));
+  const std::string client = folder / "client.key";
+  test_support::write_text(client, "");
+  std::filesystem::permissions(client, std::filesystem::perms(0640));
+  BOOST_TEST(texts(read_text(text, {"security.curve_dir=" + base})) ==
+             "FILE:5: security.key = " + client + ": others than its owner may use the private key; chmod 600 " +
+                 client + "\n");
+  std::filesystem::permissions(client, std::filesystem::perms(0600));
   BOOST_TEST(texts(read_text(text, {"security.curve_dir=" + base})) == "");
 }
 
