@@ -18,6 +18,8 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   e.gateway = parts_.gateway;
   e.directory = parts_.directory;
   e.metrics = metrics_;
+  e.live = live_;
+  e.cluster_stops = told_to_stop_;
   e.on_failed = [this](const std::string& why) { expel(why); };
   entry_ = system_.spawn(gateway_entry, e);
   const auto port = publish(system_, gateway_entry_actor(entry_), s.at);
@@ -30,7 +32,12 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   member_setup m = member_setup_of(s.process, member_role::gateway, 0, {s.at.host, port_});
   m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
   m.on_expelled = [this](const std::string& why) { expel(why); };
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.live = [live = live_] { return live->load(); };
+  m.on_stop = [this](bool now) {
+    tell_from_outside(parts_.gateway, drain{});
+    if (now)
+      *told_to_stop_ = true;
+  };
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

@@ -24,7 +24,7 @@ node_process::node_process(node_setup s) : config_(s.process.cluster, 2), stop_l
   };
   m.on_view = [to = agent_](const view& v) { tell_from_outside(to, v); };
   m.comes_back = true; // a host that was away for long has the same workers
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.on_stop = [this](bool) { told_to_stop_ = true; };
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

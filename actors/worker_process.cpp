@@ -154,7 +154,7 @@ worker_process::worker_process(const worker_setup& s)
   if (!parts.engines.empty())
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) { expel(why); };
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.on_stop = [this](bool) { told_to_stop_ = true; };
   if (ranks_)
     enter_engine(s, m);
   if (process_.setup->part)

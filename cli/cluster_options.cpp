@@ -40,8 +40,9 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
   verbs_.push_back(v);
   v = add_verb(app, stop_.file, "stop",
-               "End all processes of a cluster: running requests end, then gateways, workers, node agents, the "
-               "coordinator.\nExit codes: 0 nothing is left, 8 what is left is listed.");
+               "End all processes of a cluster: nothing new is begun, what runs ends (within timeouts.drain; Ctrl-C: "
+               "do not wait),\nthen gateways, workers, node agents, the coordinator end. Exit codes: 0 nothing is "
+               "left, 8 what is left is listed.");
   v->add_flag("--now", stop_.now, "kill them");
   verbs_.push_back(v);
   v = add_verb(

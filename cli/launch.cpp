@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <thread>
@@ -243,37 +244,59 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   return left;
 }
 
+// Asks something of the coordinators; an error if none is known on this host.
+template <class Ask> auto ask_coordinators(const loaded_cluster& c, const Ask& ask) {
+  using answer = decltype(ask(std::declval<coordinator_client&>()));
+  try {
+    coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
+    return ask(client);
+  } catch (const config_error& e) {
+    return answer(error{"unreachable", e.what()});
+  }
+}
+
+// Whether the cluster is being stopped and some gateway, of the cluster or of a client, has requests that run.
+bool still_runs(const loaded_cluster& c) {
+  const auto s = ask_coordinators(c, [](coordinator_client& client) { return client.status(); });
+  return s && s->stopping && std::ranges::any_of(s->members, [](const member_report& m) {
+           return m.known.who.role == member_role::gateway && !is_over(m.known.state) && !m.progress.drained;
+         });
+}
+
 } // namespace
 
 int run_stop(const stop_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
-  const auto wait_until_gone = [&](std::chrono::milliseconds limit) {
+  const auto wait_until_gone = [&](std::chrono::milliseconds limit, int number) {
     const auto last = clock::now() + limit;
-    while (!leftovers(c).empty() && clock::now() < last && signals.count() == 0)
+    const int heard = signals.count(); // another Ctrl-C: not so long
+    std::set<std::pair<pid_t, std::uint64_t>> told;
+    while (!leftovers(c).empty() && clock::now() < last && signals.count() == heard) {
+      for (const process_record& r : c.state->running()) // also those that a node agent has started meanwhile
+        if (number != 0 && told.emplace(r.pid, r.ticks).second)
+          if (auto p = child_process::adopt(r.pid, r.ticks))
+            p->signal(number);
       signals.wait({}, 20);
+    }
     return leftovers(c).empty();
   };
   const std::chrono::milliseconds limit(c.configuration.timeouts.stop_ms);
-  bool gone = c.state->running().empty();
-  if (!gone && !o.now) {
-    status told = nothing{};
-    {
-      coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
-      told = client.shut_down();
-    }
-    if (told)
-      gone = wait_until_gone(2 * limit);
-    else
+  bool gone = leftovers(c).empty();
+  if (!gone) {
+    // Clients hear of it, also when everything is killed then.
+    const status told = ask_coordinators(c, [&](coordinator_client& client) { return client.shut_down(o.now); });
+    while (told && !o.now && signals.count() == 0 && still_runs(c))
+      signals.wait({}, 100);
+    if (!told && !o.now)
       spdlog::warn("{}: the processes of this host are told one by one", told.failure().message);
+    else if (!o.now && signals.count() == 0)
+      gone = wait_until_gone(2 * limit, 0);
   }
   for (const int number : {SIGTERM, SIGKILL}) {
     if (gone || (o.now && number == SIGTERM))
       continue;
-    for (const process_record& r : c.state->running())
-      if (auto p = child_process::adopt(r.pid, r.ticks))
-        p->signal(number);
-    gone = wait_until_gone(limit);
+    gone = wait_until_gone(limit, number);
   }
   c.state->remove_stale();
   for (const std::string& left : leftovers(c))

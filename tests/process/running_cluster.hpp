@@ -48,12 +48,15 @@ struct running_cluster {
     std::string coordinators = "\"n0\"", launcher = "local";
     std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
     std::string prompt_keys{};                          // of the group that computes prompts
+    std::string cluster_keys{}, timeout_keys{};         // of [cluster] and [timeouts]
     std::string on = "\"n0\"";                          // where the workers run that compute no prompts
   };
-  explicit running_cluster(const shape& s) {
+  int port; // of the first node agent; 0: any
+  explicit running_cluster(const shape& s) : port(s.port) {
     std::ofstream out(file);
     out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"" << s.launcher
-        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n[security]\n"
+        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n"
+        << s.cluster_keys << "[security]\n"
         << s.security << "\n[control]\nport = " << s.port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
         << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
     for (int i = 0; i < s.nodes; ++i)
@@ -65,7 +68,8 @@ struct running_cluster {
     out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
         << "\"\nnode = [" << s.on << "]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << s.group_keys << s.other_keys << "[eplb]\nmin_extra = 4\n"
-        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
+        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n"
+        << s.timeout_keys;
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
 

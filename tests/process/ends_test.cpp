@@ -1,0 +1,131 @@
+// How clusters of real processes end, wholly or in parts, and start again: what runs, clients, workers that load, and
+// what nobody can go on with.
+#include "tests/process/running_cluster.hpp"
+#include <future>
+
+using namespace process_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+std::future<finished_process> batch_beside(const running_cluster& c, const std::string& lines,
+                                           const process_options& options = {}) {
+  return std::async(std::launch::async, [file = c.file, lines, options] {
+    process_options o = options;
+    o.input = lines;
+    return run_troupe({"batch", "-", "-", "--cluster", file}, o);
+  });
+}
+
+std::string logs(const running_cluster& c, const std::string& process) {
+  return run_troupe({"logs", c.file, process}).out;
+}
+
+// Results of some of the requests, none of them an error.
+void check_some(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
+  BOOST_TEST(!got.empty());
+  for (const auto& [id, line] : got)
+    BOOST_CHECK_MESSAGE(expected.at(id) == line, id << " differs");
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(ends)
+
+BOOST_AUTO_TEST_CASE(a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_wanted) {
+  for (const std::string gateways : {"", "[gateway]\ncount = 1\nport = 0\n"}) {
+    running_cluster c({.other_keys = gateways});
+    const std::string lines = mixed_lines(120);
+    const auto expected = alone(lines);
+    BOOST_REQUIRE(c.launch().exit_code == 0);
+    process_options waiting; // a client that wants nothing is not waited for
+    waiting.keep_input_open = true;
+    std::promise<void> over;
+    waiting.watch = [gone = over.get_future().share()](pid_t pid, const std::string&, const std::string&) {
+      if (gone.wait_for(0s) == std::future_status::ready)
+        ::kill(pid, SIGKILL);
+    };
+    auto idle = batch_beside(c, "", waiting);
+    auto batch = batch_beside(c, lines);
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+    const auto run = batch.get();
+    BOOST_TEST(run.exit_code == 1);
+    BOOST_TEST(contains(run.err, "the cluster is being stopped"), run.err);
+    BOOST_TEST(contains(run.err, "not all requests were computed"), run.err);
+    check_some(by_id(run.out), expected);
+    over.set_value();
+    idle.get();
+    c.expect_nothing_left();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
+  for (const bool now : {false, true}) {
+    running_cluster c({.timeout_keys = "drain = \"100ms\"\n"});
+    const std::string lines =
+        R"({"id": "a", "prompt": "def main():", "params": {"max_tokens": 900, "ignore_eos": true}})"
+        "\n";
+    BOOST_REQUIRE(c.launch().exit_code == 0);
+    auto batch = batch_beside(c, lines);
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    const auto stop = now ? run_troupe({"stop", c.file, "--now"}) : run_troupe({"stop", c.file});
+    BOOST_TEST(stop.exit_code == 0);
+    const auto told = steady::now();
+    const auto run = batch.get();
+    BOOST_TEST((steady::now() - told < 10s));
+    BOOST_TEST(run.exit_code == 1);
+    BOOST_TEST(run.out == "");
+    BOOST_TEST(contains(run.err, "the cluster was stopped"), run.err);
+    c.expect_nothing_left();
+  }
+}
+
+// For longer than workers take steps without one, and than they would live without their node agent.
+BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
+  running_cluster c({.cluster_keys = "orphan_exit_s = 1\n", .timeout_keys = "headless_max_s = 1\n"});
+  const std::string lines = mixed_lines(60);
+  const auto expected = alone(lines);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, lines);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("coordinator.0");
+  const auto worker = c.record("decode.0")["pid"], agent = c.record("node.n0")["pid"];
+  BOOST_TEST(run_troupe({"status", c.file}).exit_code != 0);
+  std::this_thread::sleep_for(5s);
+  BOOST_TEST((batch.wait_for(0s) == std::future_status::timeout));
+  BOOST_TEST(contains(logs(c, "decode.0"), "event=parked"));
+  BOOST_TEST(c.launch().exit_code == 0);
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 0);
+  BOOST_TEST(run.err == "");
+  check_equal(by_id(run.out), expected);
+  BOOST_TEST(c.record("decode.0")["pid"] == worker);
+  BOOST_TEST(c.record("node.n0")["pid"] == agent);
+  c.kill("coordinator.0"); // without their agent too, workers end
+  c.kill("node.n0");
+  for (int i = 0; i < 600 && std::filesystem::exists(c.state + "/run/decode.0.json"); ++i)
+    std::this_thread::sleep_for(50ms);
+  BOOST_TEST(contains(logs(c, "decode.0"), "neither a coordinator nor its node agent was there for 1000 ms"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_again) {
+  running_cluster c({.port = free_port()});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, lines);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  for (const std::string process : {"node.n0", "coordinator.0", "decode.0", "decode.1"})
+    c.kill(process);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 0);
+  check_equal(by_id(run.out), expected);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
