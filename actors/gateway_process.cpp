@@ -1,4 +1,5 @@
 #include "actors/gateway_process.hpp"
+#include "cluster/passing_fault.hpp"
 
 namespace troupe {
 
@@ -25,8 +26,8 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   const auto port = publish(system_, gateway_entry_actor(entry_), s.at);
   if (!port) {
     end();
-    throw config_error("", "gateway.port", std::to_string(s.at.port), port.failure().message,
-                       "give another port, or stop what listens there");
+    throw passing_fault("", "gateway.port", std::to_string(s.at.port), port.failure().message,
+                        "give another port, or stop what listens there");
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::gateway, 0, {s.at.host, port_});

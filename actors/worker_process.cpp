@@ -2,6 +2,7 @@
 #include "actors/engine_snapshot_of.hpp"
 #include "cluster/build_id.hpp"
 #include "cluster/certificates.hpp"
+#include "cluster/passing_fault.hpp"
 #include <map>
 #include <set>
 
@@ -145,9 +146,10 @@ worker_process::worker_process(const worker_setup& s)
   if ((parts.engines.empty() && !follows(s)) || !port) {
     parts = {};
     end(10s);
-    throw config_error("", "control.port", std::to_string(s.at.port),
-                       port ? "the engine of " + s.process.name + " did not start" : port.failure().message,
-                       "give another port, or stop what listens there");
+    if (port)
+      throw passing_fault("", "engine", s.process.name, "did not start within 30 s", "see what keeps this host busy");
+    throw passing_fault("", "control.port", std::to_string(s.at.port), port.failure().message,
+                        "give another port, or stop what listens there");
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});

@@ -28,7 +28,8 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
       app, launch_.file, "launch",
       "Start all processes of a cluster on this host, wait until every worker and gateway is active, print the "
       "coordinator's address.\nA cluster that runs already is left alone; another one in the same "
-      "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time.");
+      "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time, 4 "
+      "some process ends again and again, and is not started any more.");
   v->add_option("--wait-ms", launch_.wait_ms, "time until all of them must be active (default 300000)")
       ->check(CLI::Range(1, 86400000))
       ->type_name("MS");

@@ -275,6 +275,7 @@ int run_node(const cluster_process_options& o) {
     for (auto& w : s.agent.workers)
       w.arguments.insert(w.arguments.end(), {"--set", set});
   s.agent.state = c.state;
+  s.agent.configuration = s.process.cluster.configuration;
   s.agent.restarts = {k.cluster.max_restarts, std::chrono::seconds(k.cluster.restart_window_s),
                       milliseconds(k.cluster.restart_backoff_ms), milliseconds(k.cluster.restart_backoff_max_ms)};
   s.agent.workers_die_too = !k.cluster.adopt;

@@ -16,6 +16,7 @@
 #include <set>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -60,6 +61,15 @@ std::size_t active_processes(const cluster_status& s) {
   return static_cast<std::size_t>(std::ranges::count_if(s.members, [](const member_report& m) {
     return m.known.who.port != 0 && m.known.state == member_state::active;
   }));
+}
+
+// What node agents have given up starting, and why.
+std::vector<std::string> given_up_processes(const cluster_status& s) {
+  std::vector<std::string> all;
+  for (const member_report& m : s.members)
+    if (!is_over(m.known.state))
+      all.insert(all.end(), m.progress.given_up.begin(), m.progress.given_up.end());
+  return all;
 }
 
 void check_launchable(const cluster_configuration& c) {
@@ -122,25 +132,57 @@ int print_commands(const loaded_cluster& c, const std::string& file) {
   return exit_ok;
 }
 
-// One launch at a time.
+std::string lock_file(const state_dir& state) {
+  return state.path() + "/launch.lock";
+}
+
+// One launch at a time. The file goes with its holder.
 class launch_lock {
 public:
-  explicit launch_lock(const state_dir& state)
-      : fd_(::open((state.path() + "/launch.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (fd_ >= 0)
-        ::close(fd_);
+  explicit launch_lock(const state_dir& state) : path_(lock_file(state)) {
+    if (!take())
       throw config_error("", "cluster.state_dir", state.path(), "another troupe launch is at work there",
                          "wait until it is through");
-    }
   }
-  ~launch_lock() { ::close(fd_); }
+  ~launch_lock() {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
   launch_lock(const launch_lock&) = delete;
   launch_lock& operator=(const launch_lock&) = delete;
 
 private:
-  int fd_;
+  // A file that its last holder has just removed is nobody's: the next is tried.
+  bool take() {
+    for (;;) {
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+        struct stat held = {};
+        struct stat there = {};
+        if (::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &there) == 0 && held.st_ino == there.st_ino)
+          return true;
+        ::close(fd_);
+        continue;
+      }
+      if (fd_ >= 0)
+        ::close(fd_);
+      return false;
+    }
+  }
+
+  std::string path_;
+  int fd_ = -1;
 };
+
+// Of a launch that was killed.
+void remove_stale_lock(const state_dir& state) {
+  if (::access(lock_file(state).c_str(), F_OK) != 0)
+    return;
+  try {
+    const launch_lock taken(state);
+  } catch (const config_error&) { // somebody holds it
+  }
+}
 
 } // namespace
 
@@ -212,14 +254,23 @@ int run_launch(const launch_options& o) {
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
+  std::vector<std::string> given_up;
   const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size() + c.layout.gateways.size();
   const bool all_active = wait_until([&] {
     const auto s = client.status();
     active = s ? active_processes(*s) : 0;
+    given_up = s ? given_up_processes(*s) : std::vector<std::string>();
     progress.show(static_cast<std::int64_t>(active), static_cast<std::int64_t>(expected), "processes,");
-    return active >= expected;
+    return active >= expected || !given_up.empty();
   });
   progress.clear();
+  for (const std::string& what : given_up)
+    spdlog::error("{} is not started again: {}", what.substr(0, what.find(':')), what.substr(what.find(':') + 2));
+  if (!given_up.empty()) {
+    give_up(std::to_string(active) + " of " + std::to_string(expected) +
+            " workers, node agents and gateways are active");
+    return exit_partial;
+  }
   if (!all_active)
     return give_up(std::to_string(active) + " of " + std::to_string(expected) +
                    " workers, node agents and gateways are active");
@@ -241,6 +292,9 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());
+  remove_stale_lock(*c.state);
+  if (::access(lock_file(*c.state).c_str(), F_OK) == 0)
+    left.push_back("lock " + lock_file(*c.state) + " of a launch that is at work");
   return left;
 }
 

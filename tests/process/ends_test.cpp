@@ -2,6 +2,7 @@
 // what nobody can go on with.
 #include "tests/process/running_cluster.hpp"
 #include <future>
+#include <optional>
 
 using namespace process_test;
 using namespace std::chrono_literals;
@@ -29,6 +30,27 @@ void check_some(const std::map<std::string, std::string>& got, const std::map<st
   for (const auto& [id, line] : got)
     BOOST_CHECK_MESSAGE(expected.at(id) == line, id << " differs");
 }
+
+// Somebody else's.
+class taken_port {
+public:
+  explicit taken_port(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int on = 1; // connections of a former owner may still be closing
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(static_cast<std::uint16_t>(port));
+    BOOST_REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0);
+    BOOST_REQUIRE(::listen(fd_, 1) == 0);
+  }
+  ~taken_port() { ::close(fd_); }
+  taken_port(const taken_port&) = delete;
+  taken_port& operator=(const taken_port&) = delete;
+
+private:
+  int fd_;
+};
 
 } // namespace
 
@@ -126,6 +148,57 @@ BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_aga
   const auto run = batch.get();
   BOOST_TEST(run.exit_code == 0);
   check_equal(by_id(run.out), expected);
+}
+
+BOOST_AUTO_TEST_CASE(workers_that_load_are_found) {
+  running_cluster c({});
+  auto up = std::async(std::launch::async, [&] { return c.launch(); });
+  const auto started = [&] { return contains(logs(c, "node.n0"), "event=worker_started worker=decode.1"); };
+  for (int i = 0; i < 600 && !started(); ++i)
+    std::this_thread::sleep_for(10ms);
+  BOOST_TEST(run_troupe({"stop", c.file, "--now"}).exit_code == 0);
+  BOOST_TEST(up.get().exit_code != 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_node_agent_that_is_killed_while_workers_load_finds_them_again) {
+  running_cluster c({});
+  auto interrupted = std::async(std::launch::async, [&] { return c.launch(); });
+  const auto there = [&](const std::string& name) { return std::filesystem::exists(c.state + "/run/" + name); };
+  for (int i = 0; i < 6000 && !(there("decode.1.json") && there("node.n0.json")); ++i)
+    std::this_thread::sleep_for(5ms);
+  const auto pid = c.record("decode.1")["pid"];
+  c.kill("node.n0");
+  BOOST_TEST(interrupted.get().exit_code == 2); // an agent that ends is a start that failed
+  const auto up = c.launch();
+  BOOST_TEST(up.exit_code == 0, up.err);
+  BOOST_TEST(c.record("decode.1")["pid"] == pid);
+  BOOST_TEST(contains(logs(c, "node.n0"), "event=worker_adopted worker=decode.1"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_is_taken_is_tried_again_and_then_named) {
+  running_cluster c({.workers = 1, .port = free_port(), .cluster_keys = "max_restarts = 2\n"});
+  const int port = c.port + 2; // of decode.0
+  {
+    std::optional<taken_port> other(port);
+    auto up = std::async(std::launch::async, [&] { return c.launch(); });
+    for (int i = 0; i < 1200 && !contains(logs(c, "node.n0"), "event=worker_down worker=decode.0"); ++i)
+      std::this_thread::sleep_for(20ms);
+    other.reset();
+    const auto launched = up.get();
+    BOOST_TEST(launched.exit_code == 0, launched.err);
+    BOOST_TEST(contains(logs(c, "node.n0"), "status=\"exit code 75\""));
+    BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  }
+  const taken_port other(port);
+  const auto up = c.launch();
+  BOOST_TEST(up.exit_code == 4);
+  BOOST_TEST(contains(up.err, "decode.0 is not started again: exit code 75: "), up.err);
+  BOOST_TEST(contains(up.err, "control.port = " + std::to_string(port)), up.err);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
 }
 
 BOOST_AUTO_TEST_SUITE_END()
