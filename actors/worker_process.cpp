@@ -136,6 +136,7 @@ private:
 worker_process::worker_process(const worker_setup& s)
     : ranks_(s.ranks), bulk_(bulk_of(s)), process_(without_gateway(s, bulk_)),
       config_(s.process.cluster, pool_threads) {
+  process_.setup->on_engine_lost = [this](const std::string& why) { expel(why); }; // its node agent starts another
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
