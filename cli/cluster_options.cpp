@@ -36,7 +36,8 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   verbs_.push_back(v);
   v = add_verb(
       app, status_.file, "status",
-      "Processes of a cluster, their states and their work. Exit codes: 0 whole, 1 degraded, 5 no coordinator.");
+      "Processes of a cluster, their states and their work: ok, degraded, or unavailable while no request can be "
+      "computed.\nExit codes: 0 whole, 1 less than that, 5 no coordinator.");
   v->add_flag("--json", status_.json, "one JSON object");
   v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
   verbs_.push_back(v);

@@ -150,6 +150,31 @@ BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_aga
   check_equal(by_id(run.out), expected);
 }
 
+BOOST_AUTO_TEST_CASE(without_any_worker_requests_end_and_everybody_says_why) {
+  running_cluster c({.cluster_keys = "join_timeout_s = 2\nmax_restarts = 0\n"});
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, mixed_lines(60));
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("decode.0");
+  c.kill("decode.1");
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 1);
+  BOOST_TEST(contains(run.err, "no engine took the request within 2000 ms"), run.err);
+  BOOST_TEST(contains(run.err, "the same command continues the batch"), run.err);
+  const auto status = run_troupe({"status", c.file});
+  BOOST_TEST(status.exit_code == 1);
+  BOOST_TEST(contains(status.out, ": unavailable, led by coordinator.0"), status.out);
+  BOOST_TEST(contains(status.out, "not started again: decode.0: ended by signal 9"), status.out);
+  const auto again = c.launch();
+  BOOST_TEST(again.exit_code == 4);
+  BOOST_TEST(contains(again.err, "decode.1 is not started again: ended by signal 9"), again.err);
+  c.kill("coordinator.0");
+  const auto headless = run_troupe({"status", c.file, "--json"});
+  BOOST_TEST(headless.exit_code != 0);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
 BOOST_AUTO_TEST_CASE(workers_that_load_are_found) {
   running_cluster c({});
   auto up = std::async(std::launch::async, [&] { return c.launch(); });

@@ -78,7 +78,8 @@ struct running_cluster {
   // Null while nobody leads.
   nlohmann::json status() {
     const std::string out = run_troupe({"status", file, "--json"}).out;
-    return out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+    const auto s = out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+    return s.is_null() || s["leader"] == "" ? nlohmann::json() : s;
   }
   nlohmann::json record(const std::string& process) const {
     std::ifstream in(state + "/run/" + process + ".json");
