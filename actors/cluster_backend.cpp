@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 class cluster_backend final : public backend {
 public:
   explicit cluster_backend(const cluster_access& c)
-      : access_(c), config_(c.identity, 2), parts_(system_, {c.model, c.seed, c.ledger, false}) {
+      : access_(c), config_(c.identity, 2), parts_(system_, {c.model, c.seed, c.ledger, false, c.engine_wait}) {
     front_.origin = mint_incarnation();
     front_.config = parts_.texts.config;
     front_.vocabulary = parts_.texts.vocabulary;
@@ -23,9 +23,18 @@ public:
                                      member_role::gateway, 0, {c.host, 0});
     m.who.model.texts = parts_.texts.digest;
     m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
-    m.on_expelled = [this](const std::string& why) {
+    m.on_expelled = [this, to = parts_.gateway](const std::string& why) {
+      tell_from_outside(to, give_up{"expelled", "the cluster does not take this client any more: " + why});
       const std::lock_guard lock(mutex_);
       expelled_ = why;
+    };
+    m.comes_back = true; // what it asked for is not lost by its silence
+    m.live = [live = front_.live] { return live->size(); };
+    m.on_stop = [to = parts_.gateway](bool now) {
+      if (now)
+        tell_from_outside(to, give_up{cluster_stopped, "the cluster was stopped"});
+      else
+        tell_from_outside(to, drain{});
     };
     member_ = system_.spawn<caf::detached>(cluster_member, m);
     if (const std::string why = wait_for_engines(); !why.empty()) {

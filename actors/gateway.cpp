@@ -1,4 +1,5 @@
 #include "actors/gateway.hpp"
+#include "actors/cluster_access.hpp"
 #include "runtime/kv/chain_hash.hpp"
 #include "runtime/request/seeds.hpp"
 #include <random>
@@ -124,13 +125,21 @@ void look_later(self_ptr self, std::chrono::milliseconds when) {
     tell_later(self, when, tick{});
 }
 
+void end_turn(gateway_state::entry& e) {
+  if (std::exchange(e.homeless, false))
+    ++e.turn;
+}
+
 // Without an engine a request waits: for the next that joins, or for room.
-void wait_for_place(self_ptr self, std::uint64_t number, const engine_choice& c) {
+void wait_for_place(self_ptr self, std::uint64_t number, gateway_state::entry& e, const engine_choice& c) {
   auto& st = state_of(self);
   if (!c.full) {
     st.homeless.push_back(number);
+    if (!std::exchange(e.homeless, true))
+      tell_later(self, st.setup.engine_wait, still_homeless{number, e.turn});
     return;
   }
+  end_turn(e);
   st.crowded.insert(number);
   look_later(self, look_for_room_again);
 }
@@ -144,7 +153,8 @@ void place(self_ptr self, std::uint64_t number) {
   gateway_state::entry& e = at->second;
   const engine_choice c = choose(st, *e.request, e.undivided);
   if (c.engine == no_engine)
-    return wait_for_place(self, number, c);
+    return wait_for_place(self, number, e, c);
+  end_turn(e);
   book(st, e, c);
   tell(self, e.session, place_of(st, c));
 }
@@ -369,11 +379,10 @@ ack abort_request(self_ptr self, const cancel& c) {
 void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   auto& st = state_of(self);
   const std::uint64_t seed = resolve_seed(*r, st.setup.seed, st.setup.random_bits);
-  if (st.stopping || st.draining)
-    return refuse(st, *r, seed, st.stopping ? finish_reason::abort : finish_reason::error,
-                  {st.stopping ? "shutdown" : "stopping", "the engine takes no new requests"});
-  if (st.ledger_failure)
-    return refuse(st, *r, seed, finish_reason::error, *st.ledger_failure);
+  if (st.stopping)
+    return refuse(st, *r, seed, finish_reason::abort, {"shutdown", "the engine takes no new requests"});
+  if (st.closed)
+    return refuse(st, *r, seed, finish_reason::error, *st.closed);
   const std::int64_t cost = static_cast<std::int64_t>(r->prompt.size()) + output_room(st, *r);
   const engine_choice c = choose(st, *r);
   const std::size_t rank = c.engine;
@@ -411,7 +420,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     book(st, entry, c);
     st.engines[rank].metrics.params_n.observe(r->params.n);
   } else {
-    wait_for_place(self, r->req.number, c);
+    wait_for_place(self, r->req.number, entry, c);
   }
   entry.session = self->spawn(session, s);
   const bool aborted = r->live->take(r->id);
@@ -435,6 +444,27 @@ void stop_all(self_ptr self) {
     tell(self, e.session, stop{});
   if (st.live.empty())
     self->quit();
+}
+
+// No engine came for too long: silence has a limit.
+void end_homeless(self_ptr self, const still_homeless& s) {
+  auto& st = state_of(self);
+  const auto at = st.live.find(s.number);
+  if (at == st.live.end() || !at->second.homeless || at->second.turn != s.turn)
+    return;
+  std::string why = st.engines.empty() ? "none was ever there" : "";
+  for (std::size_t rank = 0; rank < st.engines.size(); ++rank)
+    why += (rank == 0 ? "engine " : "; engine ") + std::to_string(rank) + ": " + st.engines[rank].lost.value_or("well");
+  tell(self, at->second.session,
+       give_up{engine_missing, "no engine took the request within " + std::to_string(st.setup.engine_wait.count()) +
+                                   " ms (cluster.join_timeout_s): " + why});
+}
+
+void end_all(self_ptr self, const give_up& g) {
+  auto& st = state_of(self);
+  st.closed = error{g.code, g.text};
+  for (auto& [number, e] : st.live)
+    tell(self, e.session, g);
 }
 
 gateway_report report_of(const gateway_state& st) {
@@ -493,7 +523,7 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const place_wanted& p) { find_another(self, p); },
       [=](const prompt_done& d) { end_prompt(self, d); },
       [=](const ledger_failed& f) {
-        state_of(self).ledger_failure =
+        state_of(self).closed =
             error{"ledger_failed", "the ledger of requests cannot be written, nothing new is begun: " + f.why.message};
       },
       [=](const tick&) { look_around(self); },
@@ -501,8 +531,12 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
         for (const ledger_closed& c : state_of(self).recovered.take_all())
           tell(self, state_of(self).setup.ledger, ledger_note{c});
       },
+      [=](const still_homeless& s) { end_homeless(self, s); },
       [=](const gateway_query&) { return report_of(state_of(self)); },
-      [=](const drain&) { state_of(self).draining = true; },
+      [=](const drain&) {
+        state_of(self).closed = error{cluster_stopped, "the cluster is being stopped, nothing new is begun"};
+      },
+      [=](const give_up& g) { end_all(self, g); },
       [=](const stop&) { stop_all(self); },
   };
 }

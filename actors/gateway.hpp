@@ -29,6 +29,9 @@ struct engine_joined {
 };
 
 struct forget_recovered {}; // LOCAL, a reminder to itself
+struct still_homeless {     // likewise: of a request that waits for an engine
+  std::uint64_t number = 0, turn = 0;
+};
 
 struct gateway_query {};
 TROUPE_FIELDS(gateway_query)
@@ -43,12 +46,14 @@ using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
                      answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
                      answers<prompt_done>, answers<ledger_failed>, answers<tick>, answers<forget_recovered>,
-                     answers<gateway_query, gateway_report>, answers<drain>, answers<stop>>;
+                     answers<still_homeless>, answers<gateway_query, gateway_report>, answers<drain>, answers<give_up>,
+                     answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
   bool replays = false; // engines come and go (engine_joined, rank_lost): requests wait for one, and move when theirs
                         // is lost
+  std::chrono::milliseconds engine_wait{300000}; // with replays: so long a request waits for an engine, then it ends
   // Many clients come and go while it lives: branches that they give up are closed in the ledger, and what nobody asks
   // for within forget_after is no more kept.
   bool serves_others = false;
@@ -76,6 +81,8 @@ struct gateway_state {
     std::vector<std::uint64_t> sequences; // [branches]
     std::int64_t cost = 0;                // tokens: the prompt, and the longest output of each branch
     bool undivided = false;               // one engine is to compute everything
+    bool homeless = false;                // no engine is there for it
+    std::uint64_t turn = 0;               // how often that has ended
   };
   struct engine {
     scheduler_actor scheduler;
@@ -97,9 +104,9 @@ struct gateway_state {
   std::set<std::uint64_t> crowded;     // numbers of those that wait for room, which is a matter of time
   bool looking = false;                // for room, some time later
   std::uint64_t next_sequence = 0, next_handoff = 0, served = 0;
-  bool draining = false, stopping = false;
+  bool stopping = false;
   recovered_branches recovered;
-  std::optional<error> ledger_failure;
+  std::optional<error> closed; // nothing new is taken
   watch_list watched;
 };
 
@@ -116,3 +123,4 @@ std::uint64_t random_bits_of_system();
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_joined)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::forget_recovered)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::still_homeless)

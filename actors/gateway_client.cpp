@@ -94,7 +94,9 @@ void lose_gateway(self_ptr self, const std::string& why) {
   st.unanswered_bytes = 0;
   spdlog::warn("event=gateway_lost gateway={} live={} durable={} why=\"{}\"", st.setup.gateway, st.live.size(),
                st.answer.durable, why);
-  if (!st.answer.durable)
+  if (st.stopped)
+    end_requests(self, true, {cluster_stopped, "the cluster was stopped"});
+  else if (!st.answer.durable)
     end_requests(self, false, lost(st, "its requests ended with it; submit them again"));
   std::vector<std::uint64_t> aborted;
   for (const auto& [number, r] : st.live)
@@ -181,6 +183,9 @@ void reach(self_ptr self, const cluster_status& s) {
 
 void find_gateway(self_ptr self) {
   auto& st = state_of(self);
+  if (const auto& now = st.setup.cluster.coordinators_now)
+    if (auto there = now(); !there.empty())
+      st.setup.cluster.coordinators = std::move(there);
   const endpoint& at = st.setup.cluster.coordinators[st.next++ % st.setup.cluster.coordinators.size()];
   const auto found = connect<membership_actor>(self->system(), at);
   if (!found) {
@@ -198,6 +203,8 @@ void look(self_ptr self) {
   tell_later(self, look_every, tick{});
   if (st.entry)
     return;
+  if (st.stopped)
+    return end_requests(self, true, {cluster_stopped, "the cluster was stopped"});
   if (!st.finding && !st.refused)
     find_gateway(self);
   if (st.refused || self->clock().now() - st.alone_since > st.setup.absence_limit)
@@ -289,8 +296,10 @@ gateway_client_actor::behavior_type gateway_client(self_ptr self, const gateway_
       [](const request_refused&) {}, // the metrics are the gateway's, of what it has seen
       [=](const gateway_news& n) { take_news(self, n); },
       [=](const detached& d) {
-        if (caf::actor_cast<caf::actor_addr>(self->current_sender()) == state_of(self).entry.address())
-          lose_gateway(self, d.why);
+        if (caf::actor_cast<caf::actor_addr>(self->current_sender()) != state_of(self).entry.address())
+          return;
+        state_of(self).stopped = d.stopped;
+        lose_gateway(self, d.why);
       },
       [=](const gateway_client_query&) {
         const auto& st = state_of(self);

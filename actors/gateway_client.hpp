@@ -61,6 +61,7 @@ struct gateway_client_state {
   std::int64_t unanswered_bytes = 0;     // of requests that this gateway was asked for, as they travel
   std::size_t next = 0;                  // coordinator to ask
   bool finding = false, refused = false;
+  bool stopped = false;                        // with the cluster: nobody comes after it
   std::string why = "no coordinator answered"; // none is attached
   clock::time_point alone_since{};
   watch_list watched;

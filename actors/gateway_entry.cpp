@@ -24,6 +24,7 @@ void add(state::amount& sum, const state::amount& a) {
 void release(state& st, const state::amount& a) {
   st.admitted.requests -= a.requests;
   st.admitted.tokens -= a.tokens;
+  *st.setup.live = static_cast<std::uint64_t>(st.admitted.requests);
 }
 
 state::client* client_of_sender(self_ptr self) {
@@ -158,6 +159,7 @@ ack take_request(self_ptr self, const gateway_request& q) {
   st.live[number] = {c->reader.address(), q.number, std::vector<bool>(static_cast<std::size_t>(q.params.n), true),
                      cost.tokens};
   add(st.admitted, cost);
+  *st.setup.live = static_cast<std::uint64_t>(st.admitted.requests);
   tell_from_outside(st.setup.gateway, open_request{r});
   return {q.number, ack_code::ok, {}};
 }
@@ -247,7 +249,7 @@ void stop_all(self_ptr self) {
   auto& st = state_of(self);
   for (auto& [who, c] : st.clients) {
     unwatch(self, st.watched, c.reader);
-    tell(self, c.reader, detached{"it was stopped"});
+    tell(self, c.reader, detached{"it was stopped", st.setup.cluster_stops->load()});
   }
   unwatch(self, st.watched, st.setup.gateway);
   self->quit();

@@ -6,6 +6,7 @@
 #include "actors/gateway_parts.hpp"
 #include "actors/live_requests.hpp"
 #include "cluster/gateway_messages.hpp"
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -40,6 +41,8 @@ struct gateway_entry_setup {
   engine_directory_actor directory;
   metrics_teller_actor metrics;
   std::function<void(const std::string& why)> on_failed; // the gateway has ended: the process can do nothing more
+  std::shared_ptr<std::atomic<std::uint64_t>> live;      // requests that count for the limits, for others to read
+  std::shared_ptr<std::atomic<bool>> cluster_stops;      // what clients are told at the end
 };
 
 // As gateway_entry_actor, and what comes from this process.

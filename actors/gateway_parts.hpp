@@ -11,10 +11,11 @@
 namespace troupe {
 
 struct gateway_source {
-  std::string model;                      // folder: configuration and vocabulary are read, no weights
-  std::optional<std::uint64_t> seed;      // of the run
-  std::shared_ptr<request_ledger> ledger; // null: memory alone holds what its requests have
-  bool serves_others = false;             // gateway_setup
+  std::string model;                             // folder: configuration and vocabulary are read, no weights
+  std::optional<std::uint64_t> seed;             // of the run
+  std::shared_ptr<request_ledger> ledger;        // null: memory alone holds what its requests have
+  bool serves_others = false;                    // gateway_setup
+  std::chrono::milliseconds engine_wait{300000}; // gateway_setup
 };
 
 // What requests are checked and written with. Throws config_error: no such model.

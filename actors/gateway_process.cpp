@@ -1,4 +1,5 @@
 #include "actors/gateway_process.hpp"
+#include "cluster/passing_fault.hpp"
 
 namespace troupe {
 
@@ -19,20 +20,27 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   e.gateway = parts_.gateway;
   e.directory = parts_.directory;
   e.metrics = metrics_;
+  e.live = live_;
+  e.cluster_stops = told_to_stop_;
   e.on_failed = [this](const std::string& why) { expel(why); };
   entry_ = system_.spawn(gateway_entry, e);
   const auto port = publish(system_, gateway_entry_actor(entry_), s.at);
   if (!port) {
     end();
-    throw config_error("", "gateway.port", std::to_string(s.at.port), port.failure().message,
-                       "give another port, or stop what listens there");
+    throw passing_fault("", "gateway.port", std::to_string(s.at.port), port.failure().message,
+                        "give another port, or stop what listens there");
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::gateway, 0, {s.at.host, port_});
   m.who.model.texts = parts_.texts.digest;
   m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
   m.on_expelled = [this](const std::string& why) { expel(why); };
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.live = [live = live_] { return live->load(); };
+  m.on_stop = [this](bool now) {
+    tell_from_outside(parts_.gateway, drain{});
+    if (now)
+      *told_to_stop_ = true;
+  };
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

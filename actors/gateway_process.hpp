@@ -25,7 +25,7 @@ public:
   gateway_process& operator=(const gateway_process&) = delete;
 
   std::uint16_t port() const { return port_; }
-  bool told_to_stop() const { return told_to_stop_; }
+  bool told_to_stop() const { return *told_to_stop_; } // at once: its requests have ended, or are to
   // Why this process can do nothing more in the cluster, once that is so.
   std::optional<std::string> expelled() const;
 
@@ -41,7 +41,8 @@ private:
   gateway_door_actor entry_;
   member_actor member_;
   std::uint16_t port_ = 0;
-  std::atomic<bool> told_to_stop_{false};
+  const std::shared_ptr<std::atomic<std::uint64_t>> live_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+  const std::shared_ptr<std::atomic<bool>> told_to_stop_ = std::make_shared<std::atomic<bool>>(false);
   mutable std::mutex mutex_;
   std::optional<std::string> expelled_;
 };

@@ -1,5 +1,6 @@
 #include "actors/handoff_endpoint.hpp"
 #include "cluster/handoff_frames.hpp"
+#include "cluster/passing_fault.hpp"
 #include "runtime/base/engine_options.hpp"
 #include <algorithm>
 #include <atomic>
@@ -105,8 +106,8 @@ handoff_endpoint::handoff_endpoint(const handoff_setup& setup) : impl_(std::make
                                                  .bind = setup.senders.empty() ? "tcp://127.0.0.1:*" : setup.bind,
                                                  .rules = default_rules(traffic_class::kv)});
     if (!link)
-      throw config_error("", "data.port", setup.bind, link.failure().message,
-                         "give another port, or stop what listens there");
+      throw passing_fault("", "data.port", setup.bind, link.failure().message,
+                          "give another port, or stop what listens there");
     m.link.emplace(std::move(*link));
     set_sender_keys({});
   }

@@ -21,7 +21,7 @@ void be_alone(self_ptr self) {
   if (st.coordinator)
     unwatch(self, st.watched, st.coordinator);
   st.coordinator = membership_actor();
-  st.alone_since = self->clock().now();
+  st.alone_since = st.orphaned_since = self->clock().now();
 }
 
 // The cluster holds this process for dead.
@@ -63,6 +63,8 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
     return expel(self, j.why);
   }
   st.coordinator = from;
+  if (std::exchange(st.parked, false) && (!st.setup.able || st.setup.able(false)))
+    tell(self, st.setup.scheduler, rank_back{});
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
   take_view(self, j.now);
   if (const auto& f = st.setup.on_coordinator)
@@ -73,6 +75,9 @@ void find_coordinator(self_ptr self) {
   auto& st = state_of(self);
   if (st.joining)
     return;
+  if (const auto& now = st.setup.coordinators_now)
+    if (auto there = now(); !there.empty())
+      st.setup.coordinators = std::move(there);
   const endpoint& at = st.setup.coordinators[st.next++ % st.setup.coordinators.size()];
   const auto found = connect<membership_actor>(self->system(), at, st.setup.control_limit / 4);
   if (!found)
@@ -89,6 +94,32 @@ void find_coordinator(self_ptr self) {
   ask(self, to, st.setup.control_limit, wish)
       .then([=](const joined& j) { take_answer(self, to, j); },
             [=](const caf::error&) { state_of(self).joining = false; });
+}
+
+// Nobody leads. What an engine computes now others may compute too, as soon as somebody does: it goes on for a while
+// only. Its requests wait, with what they have.
+void park(self_ptr self) {
+  auto& st = state_of(self);
+  if (!st.setup.scheduler || self->clock().now() - st.alone_since <= st.setup.headless_limit ||
+      std::exchange(st.parked, true))
+    return;
+  spdlog::warn("event=parked member={} headless_ms={}", st.setup.who.name, st.setup.headless_limit.count());
+  tell(self, st.setup.scheduler,
+       rank_lost{st.setup.who.rank, "no coordinator was there for " + std::to_string(st.setup.headless_limit.count()) +
+                                        " ms (timeouts.headless_max_s)"});
+}
+
+void be_headless(self_ptr self) {
+  auto& st = state_of(self);
+  const auto now = self->clock().now();
+  if (!st.setup.agent_there || st.setup.agent_there())
+    st.orphaned_since = now;
+  if (now - st.orphaned_since > st.setup.orphan_limit)
+    return expel(self, "neither a coordinator nor its node agent was there for " +
+                           std::to_string(st.setup.orphan_limit.count()) + " ms");
+  park(self);
+  if (!st.stopping) // else nobody comes
+    find_coordinator(self);
 }
 
 void note_progress(self_ptr self) {
@@ -114,13 +145,16 @@ void beat(self_ptr self) {
   note_progress(self);
   if (st.setup.steps)
     st.progress.steps = st.setup.steps();
+  if (st.setup.live)
+    st.progress.drained = st.stopping && st.setup.live() == 0;
+  if (st.setup.given_up)
+    st.progress.given_up = st.setup.given_up();
   if (st.coordinator) {
     st.progress.able = !st.setup.able || st.setup.able(true);
     tell(self, st.coordinator, st.progress);
-  } else if (self->clock().now() - st.alone_since > st.setup.orphan_limit)
-    expel(self, "no coordinator was there for " + std::to_string(st.setup.orphan_limit.count()) + " ms");
-  else
-    find_coordinator(self);
+  } else {
+    be_headless(self);
+  }
   tell_later(self, st.setup.beat, tick{});
 }
 
@@ -136,7 +170,10 @@ member_setup member_setup_of(const process_identity& p, member_role role, std::u
            at.host, at.port, protocol_version, build_id(), p.cluster.configuration};
   m.coordinators = p.cluster.coordinators;
   m.keys = p.cluster.tls;
+  m.coordinators_now = p.cluster.coordinators_now;
+  m.agent_there = p.agent_there;
   m.beat = p.beat;
+  m.headless_limit = p.headless_limit;
   m.orphan_limit = p.orphan_limit;
   return m;
 }
@@ -144,7 +181,7 @@ member_setup member_setup_of(const process_identity& p, member_role role, std::u
 member_actor::behavior_type cluster_member(self_ptr self, const member_setup& setup) {
   state_of(self).setup = setup;
   state_of(self).progress.incarnation = setup.who.incarnation;
-  state_of(self).alone_since = self->clock().now();
+  state_of(self).alone_since = state_of(self).orphaned_since = self->clock().now();
   tell(self, member_actor(self), tick{});
   return {
       [=](const view& v) { take_view(self, v); },
@@ -153,9 +190,10 @@ member_actor::behavior_type cluster_member(self_ptr self, const member_setup& se
           be_alone(self);
       },
       [=](const tick&) { beat(self); },
-      [=](const shut_down&) {
+      [=](const shut_down& s) {
+        state_of(self).stopping = true;
         if (const auto& f = state_of(self).setup.on_stop)
-          f();
+          f(s.now);
       },
       [=](const stop&) {
         auto& st = state_of(self);

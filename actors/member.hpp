@@ -1,6 +1,6 @@
 // A process as a part of its cluster: joins the coordinator, says that it lives, hears every view and passes it on.
-// While no coordinator can be reached the process goes on with what it has and keeps asking. Detached: connecting
-// blocks.
+// While no coordinator can be reached the process goes on with what it has, for a while, and keeps asking (cluster.md
+// §3.9). Detached: connecting blocks.
 #pragma once
 #include "cluster/cluster_identity.hpp"
 #include "cluster/connect.hpp"
@@ -14,26 +14,33 @@ struct process_identity {
   cluster_identity cluster;
   std::string name, node; // "decode.3", "n0"; node is empty for a process that belongs to none
   std::uint64_t incarnation = 0;
-  // Between two words to the coordinator; without a coordinator for orphan_limit, the process has no more part in
-  // anything.
-  std::chrono::milliseconds beat{200}, orphan_limit{60000};
+  std::chrono::milliseconds beat{200}; // between two words to the coordinator
+  // Without a coordinator for headless_limit a worker takes no steps until one is there. Without its node agent too,
+  // for orphan_limit, the process has no more part in anything; agent_there null: it belongs to none and never ends so.
+  std::chrono::milliseconds headless_limit{60000}, orphan_limit{60000};
+  std::function<bool()> agent_there{};
 };
 
 struct member_setup {
   member who;
-  std::vector<endpoint> coordinators;       // asked in this order
-  std::optional<tls_files> keys;            // of its node; none: nobody has any
-  std::function<void(const view&)> on_view; // on the actor's thread
+  std::vector<endpoint> coordinators;                      // asked in this order
+  std::function<std::vector<endpoint>()> coordinators_now; // cluster_identity
+  std::optional<tls_files> keys;                           // of its node; none: nobody has any
+  std::function<void(const view&)> on_view;                // on the actor's thread
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
-  std::function<void()> on_stop;        // the cluster is being stopped: this process is to end
-  bool comes_back = false;              // held for dead, it joins anew under another incarnation
-  scheduler_actor scheduler;            // of a worker: its progress is part of what the process says
-  std::function<std::uint64_t()> steps; // of a worker without a scheduler: that it has taken
+  // The cluster is being stopped: this process is to end, a gateway without `now` only to take nothing new.
+  std::function<void(bool now)> on_stop;
+  std::function<std::uint64_t()> live;                // of a gateway: requests that have not ended
+  std::function<std::vector<std::string>()> given_up; // of a node agent: hb::given_up
+  bool comes_back = false;                            // held for dead, it joins anew under another incarnation
+  scheduler_actor scheduler;                          // of a worker: its progress is part of what the process says
+  std::function<std::uint64_t()> steps;               // of a worker without a scheduler: that it has taken
   // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
   std::function<bool(bool told)> able;
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread
-  std::chrono::milliseconds beat{200}, orphan_limit{60000}, control_limit{2000};
+  std::function<bool()> agent_there;
+  std::chrono::milliseconds beat{200}, headless_limit{60000}, orphan_limit{60000}, control_limit{2000};
 };
 // What a node's key signs when a process of it joins.
 std::string words_of(const member& who);
@@ -49,9 +56,11 @@ struct cluster_member_state { // of the actor
   std::size_t next = 0;         // coordinator to try
   view last;
   hb progress;
-  bool joining = false; // a coordinator was asked to take this process
-  bool asked = false;   // for the progress
-  std::chrono::steady_clock::time_point alone_since{};
+  bool joining = false;  // a coordinator was asked to take this process
+  bool asked = false;    // for the progress
+  bool stopping = false; // the cluster is being stopped
+  bool parked = false;   // without a coordinator for too long the engine takes no steps
+  std::chrono::steady_clock::time_point alone_since{}, orphaned_since{};
   watch_list watched;
 };
 

@@ -175,7 +175,7 @@ cluster_status status_of(self_ptr self) {
                    st.mepoch,
                    static_cast<std::uint64_t>(uptime.count()),
                    st.setup.configuration,
-                   st.stop_at.has_value(),
+                   st.drain_since.has_value(),
                    {},
                    {}};
   if (led)
@@ -185,30 +185,53 @@ cluster_status status_of(self_ptr self) {
   return s;
 }
 
+void tell_to_end(self_ptr self, member_role role, bool now) {
+  for (const auto& [name, e] : state_of(self).members)
+    if (e.process && e.known.who.role == role)
+      tell(self, e.process, shut_down{now});
+}
+
 // Gateways first, so that no request finds its worker gone; node agents wait for their workers.
-void shut_all_down(self_ptr self) {
+void end_when_drained(self_ptr self) {
   auto& st = state_of(self);
-  if (st.stop_at)
+  const bool drained = std::ranges::all_of(st.members, [](const auto& m) {
+    return gone(m.second) || m.second.known.who.role != member_role::gateway || m.second.progress.drained;
+  });
+  const auto now = self->clock().now();
+  if (!st.drain_since || st.stop_at ||
+      (!drained && (!st.setup.drain_limit || now < *st.drain_since + *st.setup.drain_limit)))
     return;
-  st.stop_at = self->clock().now() + st.setup.stop_limit;
+  st.stop_at = now + st.setup.stop_limit;
   if (st.leadership) // nobody leads what is being stopped
     tell(self, st.leadership, lease_end{});
   for (const member_role role : {member_role::gateway, member_role::worker, member_role::node_agent})
-    for (const auto& [name, e] : st.members)
-      if (e.process && e.known.who.role == role)
-        tell(self, e.process, shut_down{});
+    tell_to_end(self, role, true);
 }
 
+// What runs ends first, unless it is to be `now`, then everything.
+void shut_all_down(self_ptr self, bool now) {
+  auto& st = state_of(self);
+  if (now)
+    st.setup.drain_limit = std::chrono::milliseconds(0);
+  if (!st.drain_since) {
+    st.drain_since = self->clock().now();
+    tell_to_end(self, member_role::gateway, false);
+  }
+  end_when_drained(self);
+}
+
+// Clients, which nobody can reach, end when they like.
 void end_when_all_are_gone(self_ptr self) {
   auto& st = state_of(self);
-  const bool all_gone = std::ranges::all_of(st.members, [](const auto& m) { return gone(m.second); });
+  const bool all_gone =
+      std::ranges::all_of(st.members, [](const auto& m) { return gone(m.second) || m.second.known.who.port == 0; });
   if (st.stop_at && (all_gone || self->clock().now() >= *st.stop_at) && st.setup.on_shut_down)
     std::exchange(st.setup.on_shut_down, nullptr)();
 }
 
 joined take_in(self_ptr self, const join& j) {
   auto& st = state_of(self);
-  if (st.stop_at)
+  if (st.stop_at || (st.drain_since && j.who.role == member_role::gateway))
     return {ack_code::busy, "the cluster is being stopped", {}};
   auto [code, why] = unproven(st, j);
   if (code == ack_code::ok)
@@ -272,6 +295,7 @@ void look_for_silent(self_ptr self) {
   }
   for (const std::uint64_t who : st.ended.take_forgotten(now))
     std::erase_if(st.members, [&](const auto& m) { return m.second.known.who.incarnation == who; });
+  end_when_drained(self);
   end_when_all_are_gone(self);
   tell_later(self, st.setup.tick, tick{});
 }
@@ -311,7 +335,7 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
         const auto at = std::ranges::find(known, r.first, &expert_group_report::first);
         (at == known.end() ? known.emplace_back() : *at) = r;
       },
-      [=](const shut_down&) { shut_all_down(self); },
+      [=](const shut_down& s) { shut_all_down(self, s.now); },
       [=](const tick&) { look_for_silent(self); },
       [=](const stop&) { self->quit(); },
   };

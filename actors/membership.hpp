@@ -20,9 +20,11 @@ struct membership_setup {
   std::string authority;            // file: whose certificates nodes must have; empty: nobody has any
   liveness_limits limits;
   std::chrono::milliseconds tick{200};
-  std::chrono::milliseconds stop_limit{10000}; // of all processes, once they were told to end
-  std::function<void()> on_shut_down;          // all have ended, or the limit is over
-  struct expert_group {                        // ranks of the cluster that share experts
+  std::optional<std::chrono::milliseconds> drain_limit; // of what gateways run when the cluster is stopped; none: as
+                                                        // long as that takes
+  std::chrono::milliseconds stop_limit{10000};          // of all processes, once they were told to end
+  std::function<void()> on_shut_down;                   // all have ended, but for clients, or the limit is over
+  struct expert_group {                                 // ranks of the cluster that share experts
     std::uint32_t first = 0, ranks = 0;
     expert_group_actor coordinator;
   };
@@ -47,7 +49,7 @@ struct membership_state {
   leadership_actor leadership;             // null with a term for good
   std::vector<expert_group_report> groups; // as setup.groups, what they said last
   clock::time_point began{};
-  std::optional<clock::time_point> stop_at; // the cluster is being shut down until then
+  std::optional<clock::time_point> drain_since, stop_at; // the cluster is being stopped; its processes end until then
   watch_list watched;
 };
 

@@ -2,6 +2,7 @@
 #include "cluster/incarnation.hpp"
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <spdlog/spdlog.h>
 
 namespace troupe {
@@ -26,6 +27,35 @@ void adopt(state& st, std::size_t i) {
   }
 }
 
+// Until the worker itself says where it is reached.
+void record(state& st, const std::string& name, const child_process& p, std::uint64_t incarnation) {
+  try {
+    if (const auto own = st.setup.state->read(name); !own || own->incarnation != incarnation)
+      st.setup.state->write({name, p.pid(), start_ticks(p.pid()).value_or(0), incarnation, {}, st.setup.configuration});
+  } catch (const config_error& e) {
+    spdlog::error("event=no_record worker={} why=\"{}\"", name, e.what());
+  }
+}
+
+std::string last_line(const std::string& file) {
+  std::ifstream in(file);
+  std::string last, line;
+  while (std::getline(in, line))
+    if (!line.empty())
+      last = line;
+  return last;
+}
+
+void give_up(state& st, std::size_t i, const std::string& why) {
+  state::worker& w = st.workers[i];
+  w.given_up = true;
+  const std::string& name = st.setup.workers[i].name;
+  spdlog::error("event=worker_given_up worker={} starts={}", name, w.starts.size());
+  const std::string said = last_line(st.setup.state->log_file(name, w.incarnation));
+  if (const auto& f = st.setup.on_given_up)
+    f(name + ": " + why + (said.empty() ? "" : ": " + said));
+}
+
 void start(self_ptr self, std::size_t i) {
   auto& st = state_of(self);
   state::worker& w = st.workers[i];
@@ -38,10 +68,10 @@ void start(self_ptr self, std::size_t i) {
   auto p = child_process::start(c);
   if (!p) {
     spdlog::error("event=worker_not_started worker={} why=\"{}\"", what.name, p.failure().message);
-    w.given_up = true;
-    return;
+    return give_up(st, i, p.failure().message);
   }
   spdlog::info("event=worker_started worker={} pid={} incarnation={}", what.name, p->pid(), incarnation);
+  record(st, what.name, *p, incarnation);
   w.process.emplace(std::move(*p));
   w.incarnation = incarnation;
   w.condemned.reset();
@@ -71,13 +101,13 @@ void plan_restart(self_ptr self, std::size_t i) {
   spdlog::error("event=worker_down worker={} status=\"{}\" log={}/log", name, w.process->exit_text(),
                 st.setup.state->path());
   const bool hopeless = w.process->exit_code() == usage_exit;
+  const std::string how = w.process->exit_text();
   w.process.reset();
   st.setup.state->remove(name);
   while (!w.starts.empty() && now - w.starts.front() > policy.window)
     w.starts.pop_front();
-  w.given_up = hopeless || std::ssize(w.starts) > policy.most;
-  if (w.given_up)
-    spdlog::error("event=worker_given_up worker={} starts={}", name, w.starts.size());
+  if (hopeless || std::ssize(w.starts) > policy.most)
+    give_up(st, i, how);
   auto pause = policy.pause;
   for (std::size_t k = 1; k < w.starts.size() && pause < policy.longest_pause; ++k)
     pause *= 2;

@@ -1,12 +1,14 @@
 // Starts the workers of one host and its gateways, which are workers to it, starts those anew that end, ends those that
-// the cluster holds for dead, and ends all of them when the cluster stops. Workers that a former agent of this host has
-// left running are taken over. Pooled; nothing here takes long.
+// the cluster holds for dead, and ends all of them when the cluster stops. It writes the record of each at once: a
+// worker that still loads can be found too. Workers that a former agent of this host has left running are taken over.
+// Pooled; nothing here takes long.
 #pragma once
 #include "cluster/child_process.hpp"
 #include "cluster/control_messages.hpp"
 #include "cluster/state_dir.hpp"
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -26,11 +28,13 @@ struct node_agent_setup {
   };
   std::vector<worker> workers;
   std::shared_ptr<const state_dir> state;
+  std::string configuration; // digest, for the records of workers
   restart_policy restarts;
   bool workers_die_too = false;                // they do not outlive this process
   std::chrono::milliseconds stop_limit{10000}; // until workers that were told to end are killed
   std::chrono::milliseconds grace{2000};       // until one that is held for dead, and should end by itself, is killed
   std::shared_ptr<std::atomic<bool>> done;     // set once all have ended after a stop
+  std::function<void(const std::string& what)> on_given_up; // a worker, with the last that it said
 };
 
 using node_agent_actor = caf::typed_actor<answers<view>, answers<tick>, answers<stop>>;

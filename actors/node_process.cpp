@@ -16,6 +16,10 @@ node_process::node_process(node_setup s) : config_(s.process.cluster, 2), stop_l
   }
   port_ = *port;
   s.agent.done = done_;
+  s.agent.on_given_up = [this](const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    given_up_.push_back(what);
+  };
   agent_ = system_.spawn(node_agent, s.agent);
   member_setup m = member_setup_of(s.process, member_role::node_agent, 0, {s.at.host, port_});
   m.on_expelled = [this](const std::string& why) {
@@ -23,8 +27,12 @@ node_process::node_process(node_setup s) : config_(s.process.cluster, 2), stop_l
     expelled_ = why;
   };
   m.on_view = [to = agent_](const view& v) { tell_from_outside(to, v); };
+  m.given_up = [this] {
+    const std::lock_guard lock(mutex_);
+    return given_up_;
+  };
   m.comes_back = true; // a host that was away for long has the same workers
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.on_stop = [this](bool) { told_to_stop_ = true; };
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 

@@ -1,4 +1,5 @@
 #include "actors/session.hpp"
+#include "actors/cluster_access.hpp"
 #include "runtime/request/seeds.hpp"
 
 namespace troupe {
@@ -87,13 +88,14 @@ void note_attempt(self_ptr self, std::size_t index) {
     note(self, index, ledger_attempt{{}, 0, st.branches[index].attempt()});
 }
 
-// An aborted branch stays open: whoever asks the next process for it goes on where it was. Not so in a process that
-// goes on itself.
+// An aborted branch stays open, and one that the cluster did not end: whoever asks the next process for it goes on
+// where it was. Not so an aborted one in a process that goes on itself.
 void note_end(self_ptr self, std::size_t index) {
   auto& st = state_of(self);
   const branch& b = st.branches[index];
-  const bool stays =
-      b.result().finish_reason == "abort" && !(st.setup.closes_aborted && b.record().cause != "shutdown");
+  const std::string cause = b.record().cause;
+  const bool stays = cause == cluster_stopped || cause == engine_missing ||
+                     (b.result().finish_reason == "abort" && !(st.setup.closes_aborted && cause != "shutdown"));
   if (st.setup.ledger && !stays)
     note(self, index, ledger_closed{});
 }
@@ -362,13 +364,18 @@ void lose_rank(self_ptr self, const rank_lost& l) {
     leave_engine(self, why, lost_part::prompt_engine);
 }
 
+void end_all(self_ptr self, const error& why, const char* told) {
+  for (std::size_t i = 0; i < state_of(self).branches.size(); ++i)
+    if (!state_of(self).branches[i].ended())
+      cancel_sequence(self, i, told);
+  fail_branches(self, why);
+}
+
 // Without one of them the request cannot go on, or be aborted.
 void watch_others(self_ptr self) {
   auto& st = state_of(self);
   watch(self, st.watched, st.setup.gateway, [=](const caf::error& why) {
-    for (std::size_t i = 0; i < state_of(self).branches.size(); ++i)
-      cancel_sequence(self, i, "gateway lost");
-    fail_branches(self, {"engine_lost", "the gateway ended: " + text(self->system(), why)});
+    end_all(self, {"engine_lost", "the gateway ended: " + text(self->system(), why)}, "gateway lost");
   });
   if (st.setup.scheduler)
     watch_scheduler(self);
@@ -438,6 +445,9 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
       [=](const moved& m) { note_moved(self, m); },
       [=](const handoff_lost& l) { lose_handoff(self, l); },
       [=](const rank_lost& l) { lose_rank(self, l); },
+      [=](const give_up& g) {
+        end_all(self, {g.code, g.text}, "given up");
+      },
       [=](const stop&) { abort_all(self, "shutdown"); },
   };
 }

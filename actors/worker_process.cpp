@@ -3,6 +3,7 @@
 #include "actors/self_test.hpp"
 #include "cluster/build_id.hpp"
 #include "cluster/certificates.hpp"
+#include "cluster/passing_fault.hpp"
 #include <map>
 #include <set>
 
@@ -147,6 +148,7 @@ private:
 worker_process::worker_process(const worker_setup& s)
     : ranks_(s.ranks), bulk_(bulk_of(s)), process_(without_gateway(s, bulk_)),
       config_(s.process.cluster, pool_threads) {
+  process_.setup->on_engine_lost = [this](const std::string& why) { expel(why); }; // its node agent starts another
   root_ = system_.spawn(worker_root, std::shared_ptr<const process_setup>(process_.setup));
   started parts;
   {
@@ -157,9 +159,10 @@ worker_process::worker_process(const worker_setup& s)
   if ((parts.engines.empty() && !follows(s)) || !port) {
     parts = {};
     end(10s);
-    throw config_error("", "control.port", std::to_string(s.at.port),
-                       port ? "the engine of " + s.process.name + " did not start" : port.failure().message,
-                       "give another port, or stop what listens there");
+    if (port)
+      throw passing_fault("", "engine", s.process.name, "did not start within 30 s", "see what keeps this host busy");
+    throw passing_fault("", "control.port", std::to_string(s.at.port), port.failure().message,
+                        "give another port, or stop what listens there");
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
@@ -167,7 +170,7 @@ worker_process::worker_process(const worker_setup& s)
   if (!parts.engines.empty())
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
   m.on_expelled = [this](const std::string& why) { expel(why); };
-  m.on_stop = [this] { told_to_stop_ = true; };
+  m.on_stop = [this](bool) { told_to_stop_ = true; };
   if (ranks_)
     enter_engine(s, m);
   if (process_.setup->part)

@@ -24,6 +24,8 @@ void engine_lost(self_ptr self, std::uint32_t rank, const std::string& why) {
   tell(self, st.parts.engines[rank].scheduler, rank_lost{rank, why});
   if (st.parts.front)
     tell(self, st.parts.front, rank_lost{rank, why});
+  if (const auto& f = st.setup->on_engine_lost)
+    f(why);
 }
 
 void stop_group(self_ptr self, std::size_t which) {

@@ -46,6 +46,7 @@ struct process_setup {
   handoff_place handoffs_at;
   int mask_threads = 0; // of each engine, beside its scheduler
   std::chrono::milliseconds step_limit{600000};
+  std::function<void(const std::string& why)> on_engine_lost; // an engine can compute no more; null: nobody replaces it
   bool own_threads = true; // executors on threads of their own; tests without threads say false
 };
 

@@ -40,7 +40,9 @@ public:
 
   std::int64_t done() const { return done_; }
   std::int64_t failed_count() const { return failed_count_; }
-  std::int64_t not_done() const { return not_done_; } // branches that ended for want of a ledger or a gateway
+  std::int64_t not_done() const {
+    return not_done_;
+  } // branches that ended for want of a ledger, a gateway or a cluster
 
 protected:
   bool accept(engine_request& r) override {
@@ -62,7 +64,8 @@ protected:
 
 private:
   static bool is_not_its_own(const std::string& code) {
-    return code == "ledger_failed" || code == "gateway_lost" || code == "overloaded";
+    return code == "ledger_failed" || code == "gateway_lost" || code == "overloaded" || code == "expelled" ||
+           code == cluster_stopped || code == engine_missing;
   }
 
   line_writer& out_;

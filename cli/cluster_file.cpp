@@ -188,7 +188,7 @@ result<ack> coordinator_client::migrate(const troupe::migrate& what) {
   return why.code.empty() ? error{"no_leader", "no coordinator leads"} : why;
 }
 
-troupe::status coordinator_client::shut_down() {
+troupe::status coordinator_client::shut_down(bool now) {
   error why;
   auto all = reach(why);
   if (std::ranges::none_of(all, [](const auto& c) { return c.second.leads; }))
@@ -196,7 +196,7 @@ troupe::status coordinator_client::shut_down() {
   std::ranges::stable_partition(all, [](const auto& c) { return !c.second.leads; }); // nobody takes over meanwhile
   troupe::status told = nothing{};
   for (const auto& [at, s] : all) {
-    tell_from_outside(at, troupe::shut_down{});
+    tell_from_outside(at, troupe::shut_down{now});
     if (const auto heard = ask_once<cluster_status>(system_, at, status_query{}); !heard && s.leads)
       told = heard.failure();
   }

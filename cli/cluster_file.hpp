@@ -47,7 +47,7 @@ public:
   ~coordinator_client();
   result<cluster_status> status();
   result<configuration_text> configuration();
-  troupe::status shut_down(); // told, not done
+  troupe::status shut_down(bool now); // told, not done; now: what runs is not waited for
   result<ack> migrate(const troupe::migrate& what);
 
 private:

@@ -30,20 +30,23 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
       app, launch_.file, "launch",
       "Start all processes of a cluster on this host, wait until every worker and gateway is active, print the "
       "coordinator's address.\nA cluster that runs already is left alone; another one in the same "
-      "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time.");
+      "state_dir is refused. Exit codes: 0 ready, 2 configuration,\n3 not ready in time, 4 "
+      "some process ends again and again, and is not started any more.");
   v->add_option("--wait-ms", launch_.wait_ms, "time until all of them must be active (default 300000)")
       ->check(CLI::Range(1, 86400000))
       ->type_name("MS");
   verbs_.push_back(v);
   v = add_verb(
       app, status_.file, "status",
-      "Processes of a cluster, their states and their work. Exit codes: 0 whole, 1 degraded, 5 no coordinator.");
+      "Processes of a cluster, their states and their work: ok, degraded, or unavailable while no request can be "
+      "computed.\nExit codes: 0 whole, 1 less than that, 5 no coordinator.");
   v->add_flag("--json", status_.json, "one JSON object");
   v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
   verbs_.push_back(v);
   v = add_verb(app, stop_.file, "stop",
-               "End all processes of a cluster: running requests end, then gateways, workers, node agents, the "
-               "coordinator.\nExit codes: 0 nothing is left, 8 what is left is listed.");
+               "End all processes of a cluster: nothing new is begun, what runs ends (within timeouts.drain; Ctrl-C: "
+               "do not wait),\nthen gateways, workers, node agents, the coordinator end. Exit codes: 0 nothing is "
+               "left, 8 what is left is listed.");
   v->add_flag("--now", stop_.now, "kill them");
   verbs_.push_back(v);
   v = add_verb(

@@ -59,7 +59,20 @@ process_identity process_of(const cluster_process_options& o, const loaded_clust
           k.node[node].name,
           incarnation_of(o),
           milliseconds(k.timeouts.hb_ms),
-          std::chrono::seconds(k.cluster.orphan_exit_s)};
+          std::chrono::seconds(k.timeouts.headless_max_s),
+          std::chrono::seconds(k.cluster.orphan_exit_s),
+          {}};
+}
+
+// Likewise, of a process that a node agent of this host has started.
+process_identity process_of_agent(const cluster_process_options& o, const loaded_cluster& c, const std::string& name,
+                                  std::size_t node) {
+  process_identity p = process_of(o, c, name, node);
+  const auto agent = std::ranges::find(c.layout.node_agents, node, &process_place::node);
+  p.agent_there = [state = c.state, agent = name_of_node_agent(c.configuration, *agent)] {
+    return state->read(agent).has_value();
+  };
+  return p;
 }
 
 lease_settings lease_of(const cluster_configuration& k) {
@@ -222,7 +235,9 @@ int run_coordinator(const cluster_process_options& o) {
   const timeouts_section& t = c.configuration.timeouts;
   // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4).
   s.limits = {t.suspect_ms, t.dead_ms, std::int64_t{3} * std::max(t.step_decode_ms, t.step_prefill_ms)};
-  s.stop_limit = milliseconds(c.configuration.timeouts.stop_ms);
+  if (t.drain.ms)
+    s.drain_limit = milliseconds(*t.drain.ms);
+  s.stop_limit = milliseconds(t.stop_ms);
   s.name = name_of_coordinator(place);
   s.groups = expert_groups_of(c);
   const std::uint64_t incarnation = incarnation_of(o);
@@ -260,6 +275,7 @@ int run_node(const cluster_process_options& o) {
     for (auto& w : s.agent.workers)
       w.arguments.insert(w.arguments.end(), {"--set", set});
   s.agent.state = c.state;
+  s.agent.configuration = s.process.cluster.configuration;
   s.agent.restarts = {k.cluster.max_restarts, std::chrono::seconds(k.cluster.restart_window_s),
                       milliseconds(k.cluster.restart_backoff_ms), milliseconds(k.cluster.restart_backoff_max_ms)};
   s.agent.workers_die_too = !k.cluster.adopt;
@@ -288,7 +304,7 @@ int run_worker(const cluster_process_options& o) {
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
   worker_setup s;
-  s.process = process_of(o, c, name_of_rank(k, place), place.node);
+  s.process = process_of_agent(o, c, name_of_rank(k, place), place.node);
   s.rank = place.rank.value;
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
@@ -331,9 +347,9 @@ int run_gateway(const cluster_process_options& o) {
   const process_place& place =
       place_named(c.layout.gateways, "gateway." + std::to_string(o.index), "--index", name_of_gateway);
   gateway_process_setup s;
-  s.process = process_of(o, c, name_of_gateway(place), place.node);
+  s.process = process_of_agent(o, c, name_of_gateway(place), place.node);
   s.at = {address_of(k.gateway.bind, "gateway.bind"), static_cast<std::uint16_t>(place.port)};
-  s.source = {k.model.path, k.model.seed, nullptr, true};
+  s.source = {k.model.path, k.model.seed, nullptr, true, std::chrono::seconds(k.cluster.join_timeout_s)};
   s.limits.requests = k.gateway.queue_requests;
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);

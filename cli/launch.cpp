@@ -13,8 +13,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -61,6 +63,15 @@ std::size_t active_processes(const cluster_status& s) {
   }));
 }
 
+// What node agents have given up starting, and why.
+std::vector<std::string> given_up_processes(const cluster_status& s) {
+  std::vector<std::string> all;
+  for (const member_report& m : s.members)
+    if (!is_over(m.known.state))
+      all.insert(all.end(), m.progress.given_up.begin(), m.progress.given_up.end());
+  return all;
+}
+
 // The processes that a cluster begins with: each host's agent starts the rest.
 struct first_process {
   std::string name, host;
@@ -98,25 +109,57 @@ int print_commands(const loaded_cluster& c, const std::string& file) {
   return exit_ok;
 }
 
-// One launch at a time.
+std::string lock_file(const state_dir& state) {
+  return state.path() + "/launch.lock";
+}
+
+// One launch at a time. The file goes with its holder.
 class launch_lock {
 public:
-  explicit launch_lock(const state_dir& state)
-      : fd_(::open((state.path() + "/launch.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (fd_ >= 0)
-        ::close(fd_);
+  explicit launch_lock(const state_dir& state) : path_(lock_file(state)) {
+    if (!take())
       throw config_error("", "cluster.state_dir", state.path(), "another troupe launch is at work there",
                          "wait until it is through");
-    }
   }
-  ~launch_lock() { ::close(fd_); }
+  ~launch_lock() {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
   launch_lock(const launch_lock&) = delete;
   launch_lock& operator=(const launch_lock&) = delete;
 
 private:
-  int fd_;
+  // A file that its last holder has just removed is nobody's: the next is tried.
+  bool take() {
+    for (;;) {
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+        struct stat held = {};
+        struct stat there = {};
+        if (::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &there) == 0 && held.st_ino == there.st_ino)
+          return true;
+        ::close(fd_);
+        continue;
+      }
+      if (fd_ >= 0)
+        ::close(fd_);
+      return false;
+    }
+  }
+
+  std::string path_;
+  int fd_ = -1;
 };
+
+// Of a launch that was killed.
+void remove_stale_lock(const state_dir& state) {
+  if (::access(lock_file(state).c_str(), F_OK) != 0)
+    return;
+  try {
+    const launch_lock taken(state);
+  } catch (const config_error&) { // somebody holds it
+  }
+}
 
 } // namespace
 
@@ -191,14 +234,23 @@ int run_launch(const launch_options& o) {
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
+  std::vector<std::string> given_up;
   const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size() + c.layout.gateways.size();
   const bool all_active = wait_until([&] {
     const auto s = client.status();
     active = s ? active_processes(*s) : 0;
+    given_up = s ? given_up_processes(*s) : std::vector<std::string>();
     progress.show(static_cast<std::int64_t>(active), static_cast<std::int64_t>(expected), "processes,");
-    return active >= expected;
+    return active >= expected || !given_up.empty();
   });
   progress.clear();
+  for (const std::string& what : given_up)
+    spdlog::error("{} is not started again: {}", what.substr(0, what.find(':')), what.substr(what.find(':') + 2));
+  if (!given_up.empty()) {
+    give_up(std::to_string(active) + " of " + std::to_string(expected) +
+            " workers, node agents and gateways are active");
+    return exit_partial;
+  }
   if (!all_active)
     return give_up(std::to_string(active) + " of " + std::to_string(expected) +
                    " workers, node agents and gateways are active");
@@ -220,7 +272,29 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());
+  remove_stale_lock(*c.state);
+  if (::access(lock_file(*c.state).c_str(), F_OK) == 0)
+    left.push_back("lock " + lock_file(*c.state) + " of a launch that is at work");
   return left;
+}
+
+// Asks something of the coordinators; an error if none is known on this host.
+template <class Ask> auto ask_coordinators(const loaded_cluster& c, const Ask& ask) {
+  using answer = decltype(ask(std::declval<coordinator_client&>()));
+  try {
+    coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
+    return ask(client);
+  } catch (const config_error& e) {
+    return answer(error{"unreachable", e.what()});
+  }
+}
+
+// Whether the cluster is being stopped and some gateway, of the cluster or of a client, has requests that run.
+bool still_runs(const loaded_cluster& c) {
+  const auto s = ask_coordinators(c, [](coordinator_client& client) { return client.status(); });
+  return s && s->stopping && std::ranges::any_of(s->members, [](const member_report& m) {
+           return m.known.who.role == member_role::gateway && !is_over(m.known.state) && !m.progress.drained;
+         });
 }
 
 } // namespace
@@ -228,32 +302,35 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
 int run_stop(const stop_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
-  const auto wait_until_gone = [&](std::chrono::milliseconds limit) {
+  const auto wait_until_gone = [&](std::chrono::milliseconds limit, int number) {
     const auto last = clock::now() + limit;
-    while (!leftovers(c).empty() && clock::now() < last && signals.count() == 0)
+    const int heard = signals.count(); // another Ctrl-C: not so long
+    std::set<std::pair<pid_t, std::uint64_t>> told;
+    while (!leftovers(c).empty() && clock::now() < last && signals.count() == heard) {
+      for (const process_record& r : c.state->running()) // also those that a node agent has started meanwhile
+        if (number != 0 && told.emplace(r.pid, r.ticks).second)
+          if (auto p = child_process::adopt(r.pid, r.ticks))
+            p->signal(number);
       signals.wait({}, 20);
+    }
     return leftovers(c).empty();
   };
   const std::chrono::milliseconds limit(c.configuration.timeouts.stop_ms);
-  bool gone = c.state->running().empty();
-  if (!gone && !o.now) {
-    status told = nothing{};
-    {
-      coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
-      told = client.shut_down();
-    }
-    if (told)
-      gone = wait_until_gone(2 * limit);
-    else
+  bool gone = leftovers(c).empty();
+  if (!gone) {
+    // Clients hear of it, also when everything is killed then.
+    const status told = ask_coordinators(c, [&](coordinator_client& client) { return client.shut_down(o.now); });
+    while (told && !o.now && signals.count() == 0 && still_runs(c))
+      signals.wait({}, 100);
+    if (!told && !o.now)
       spdlog::warn("{}: the processes of this host are told one by one", told.failure().message);
+    else if (!o.now && signals.count() == 0)
+      gone = wait_until_gone(2 * limit, 0);
   }
   for (const int number : {SIGTERM, SIGKILL}) {
     if (gone || (o.now && number == SIGTERM))
       continue;
-    for (const process_record& r : c.state->running())
-      if (auto p = child_process::adopt(r.pid, r.ticks))
-        p->signal(number);
-    gone = wait_until_gone(limit);
+    gone = wait_until_gone(limit, number);
   }
   c.state->remove_stale();
   for (const std::string& left : leftovers(c))

@@ -2,6 +2,7 @@
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
+#include "cluster/passing_fault.hpp"
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -68,6 +69,9 @@ int main(int argc, char** argv) {
       return *line.exit_code;
     troupe::set_up_logging(line.log);
     return std::visit(verb_runner{}, line.verb);
+  } catch (const troupe::passing_fault& e) {
+    spdlog::error("{}", e.what());
+    return troupe::exit_passing;
   } catch (const troupe::config_error& e) {
     spdlog::error("{}", e.what());
     return troupe::exit_usage;

@@ -45,9 +45,29 @@ std::vector<std::string> complaints(const cluster_status& s, const loaded_cluste
   for (const expert_group_report& g : s.groups)
     if (g.state.starts_with("waits"))
       all.push_back("expert group " + g.name + " " + g.state);
+  for (const member_report& m : s.members)
+    if (!is_over(m.known.state))
+      for (const std::string& what : m.progress.given_up)
+        all.push_back("not started again: " + what);
   if (s.stopping)
     all.emplace_back("the cluster is being stopped");
   return all;
+}
+
+// Of a worker; null: this configuration has no such rank.
+const rank_place* place_of(const member_report& m, const cluster_layout& layout) {
+  const member& who = m.known.who;
+  return who.role == member_role::worker && who.rank < layout.ranks.size() ? &layout.ranks[who.rank] : nullptr;
+}
+
+// unavailable: no request can be computed now.
+const char* word_of(const cluster_status& s, const loaded_cluster& c, const std::vector<std::string>& why) {
+  const bool serves = s.leads && std::ranges::any_of(s.members, [&](const member_report& m) {
+                        const rank_place* place = place_of(m, c.layout);
+                        return place != nullptr && m.known.state == member_state::active && place->cp_rank == 0 &&
+                               c.configuration.worker_group[place->group].engine != engine_kind::prompt;
+                      });
+  return !serves ? "unavailable" : why.empty() ? "ok" : "degraded";
 }
 
 // Of a worker that has handed prompts over, or taken them.
@@ -91,16 +111,10 @@ json groups_of(const cluster_status& s) {
   return groups;
 }
 
-// Of a worker; null: this configuration has no such rank.
-const rank_place* place_of(const member_report& m, const cluster_layout& layout) {
-  const member& who = m.known.who;
-  return who.role == member_role::worker && who.rank < layout.ranks.size() ? &layout.ranks[who.rank] : nullptr;
-}
-
-json json_of(const cluster_status& s, const cluster_layout& layout, const std::vector<std::string>& why) {
+json json_of(const cluster_status& s, const loaded_cluster& c, const std::vector<std::string>& why) {
   json members = json::array();
   for (const member_report& m : s.members) {
-    const rank_place* place = place_of(m, layout);
+    const rank_place* place = place_of(m, c.layout);
     members.push_back({{"name", m.known.who.name},
                        {"role", role_of(m)},
                        {"state", state_of(m)},
@@ -117,7 +131,7 @@ json json_of(const cluster_status& s, const cluster_layout& layout, const std::v
                        {"free_blocks", m.progress.free_blocks},
                        {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()}});
   }
-  return {{"status", why.empty() ? "ok" : "degraded"},
+  return {{"status", word_of(s, c, why)},
           {"reasons", why},
           {"leader", s.leader},
           {"term", s.term},
@@ -142,11 +156,15 @@ std::string engines_text(const loaded_cluster& c) {
 }
 
 std::string text_of(const cluster_status& s, const loaded_cluster& c, const std::vector<std::string>& why) {
-  std::string out =
-      fmt::format("{}: {}, led by {} in term {}, membership epoch {}, up {:.1f} s\n", c.configuration.cluster.name,
-                  why.empty() ? "ok" : "degraded", s.leader, s.term, s.mepoch, static_cast<double>(s.uptime_ms) / 1000);
+  std::string out = fmt::format("{}: {}", c.configuration.cluster.name, word_of(s, c, why));
+  if (s.leads)
+    out += fmt::format(", led by {} in term {}, membership epoch {}, up {:.1f} s", s.leader, s.term, s.mepoch,
+                       static_cast<double>(s.uptime_ms) / 1000);
+  out += "\n";
   for (const std::string& w : why)
     out += "  " + w + "\n";
+  if (!s.leads)
+    return out;
   out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12}\n", "name", "role", "state", "rank", "steps",
                      "running", "waiting", "free blocks");
   for (const member_report& m : s.members) {
@@ -188,19 +206,14 @@ int run_status(const status_options& o) {
   const loaded_cluster c = load_cluster(o.file);
   coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
   for (;;) {
-    const auto s = client.status();
-    if (!s) {
-      spdlog::error("{}: {}", c.configuration.cluster.name, s.failure().message);
-      if (!o.watch)
-        return exit_no_leader;
-    } else {
-      const auto why = complaints(*s, c);
-      if (o.watch && !o.json && ::isatty(STDOUT_FILENO) == 1)
-        std::cout << "\033[H\033[J";
-      std::cout << (o.json ? json_of(*s, c.layout, why).dump() + "\n" : text_of(*s, c, why)) << std::flush;
-      if (!o.watch)
-        return why.empty() ? exit_ok : exit_degraded;
-    }
+    const auto heard = client.status();
+    const cluster_status s = heard ? *heard : cluster_status{};
+    const auto why = heard ? complaints(s, c) : std::vector{heard.failure().message};
+    if (o.watch && !o.json && ::isatty(STDOUT_FILENO) == 1)
+      std::cout << "\033[H\033[J";
+    std::cout << (o.json ? json_of(s, c, why).dump() + "\n" : text_of(s, c, why)) << std::flush;
+    if (!o.watch)
+      return !heard ? exit_no_leader : why.empty() ? exit_ok : exit_degraded;
     signals.wait({}, 1000);
     if (signals.count() > 0)
       return exit_ok;

@@ -6,8 +6,9 @@
 namespace troupe {
 
 inline constexpr int exit_ok = 0, exit_request_failed = 1, exit_usage = 2, exit_interrupted = 130;
-inline constexpr int exit_degraded = 1, exit_time_out = 3, exit_no_leader = 5, exit_refused = 6, exit_leftovers = 8,
-                     exit_internal = 70;
+inline constexpr int exit_degraded = 1, exit_time_out = 3, exit_partial = 4, exit_no_leader = 5, exit_refused = 6,
+                     exit_leftovers = 8, exit_internal = 70;
+inline constexpr int exit_passing = 75; // of a cluster's process that may start the next time
 inline constexpr std::int32_t default_generate_tokens = 256, default_chat_tokens = 1024;
 
 int run_generate(const generate_options& options);

@@ -1,5 +1,6 @@
 #include "cluster/cluster_identity.hpp"
 #include "cluster/name_pattern.hpp"
+#include <algorithm>
 
 namespace troupe {
 
@@ -34,15 +35,28 @@ cluster_identity identity_of(const cluster_configuration& c, const std::string& 
   return id;
 }
 
+namespace {
+
+std::vector<endpoint> coordinators_of(const cluster_configuration& c, const cluster_layout& layout,
+                                      const state_dir& state) {
+  std::vector<endpoint> all;
+  for (const process_place& p : layout.coordinators) {
+    if (p.control_port != 0)
+      all.push_back({c.node[p.node].host, static_cast<std::uint16_t>(p.control_port)});
+    else if (const auto r = state.read(name_of_coordinator(p)))
+      all.push_back(r->at);
+  }
+  return all;
+}
+
+} // namespace
+
 cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name, const cluster_layout& layout,
                              const state_dir& state) {
   cluster_identity id = identity_of(c, key_name);
-  for (const process_place& p : layout.coordinators) {
-    if (p.control_port != 0)
-      id.coordinators.push_back({c.node[p.node].host, static_cast<std::uint16_t>(p.control_port)});
-    else if (const auto r = state.read(name_of_coordinator(p)))
-      id.coordinators.push_back(r->at);
-  }
+  id.coordinators = coordinators_of(c, layout, state);
+  if (std::ranges::any_of(layout.coordinators, [](const process_place& p) { return p.control_port == 0; }))
+    id.coordinators_now = [c, layout, state] { return coordinators_of(c, layout, state); };
   if (id.coordinators.empty())
     throw config_error("", "control.port", "0", "no coordinator of " + c.cluster.name + " runs on this host",
                        "start it first (troupe launch), or give the ports of coordinators");

@@ -6,6 +6,7 @@
 #include "cluster/state_dir.hpp"
 #include "cluster/tls.hpp"
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct cluster_identity {
   std::chrono::milliseconds heartbeat{500}, connection_timeout{2000};
   std::optional<tls_files> tls; // of this process; none: what is listened on is not to be reached from other machines
   std::string curve_file{};     // with tls: the keys for bulk bytes
+  // Where coordinators are now whose port is "any": one that was started again has another. Null: always there.
+  std::function<std::vector<endpoint>()> coordinators_now{};
 };
 
 // key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.

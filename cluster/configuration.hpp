@@ -176,6 +176,7 @@ struct timeouts_section {
   int step_decode_ms = 2000, step_prefill_ms = 30000;
   int kv_lease_ms = 30000, kv_renew_ms = 10000, handoff_ms = 60000;
   int migration_copy_ms = 60000, migration_sources = 3;
+  int headless_max_s = 60;
   limit_of_time drain{};
   int stop_ms = 10000;
   bool operator==(const timeouts_section&) const = default;

@@ -41,8 +41,9 @@ template <section<cluster_section> S, class V> void visit_keys(S& s, V&& v) {
   v(nodes_key("coordinators", "nodes with a coordinator; the others stand by (default: the first node)"),
     s.coordinators);
   v({"adopt", "workers outlive their node agent, and a restarted one takes them over"}, s.adopt);
-  v(numbered("orphan_exit_s", 1, 86400, "a worker without node agent and coordinator ends"), s.orphan_exit_s);
-  v(numbered("join_timeout_s", 1, 86400, "a node tries to join"), s.join_timeout_s);
+  v(numbered("orphan_exit_s", 1, 86400, "a worker or gateway without node agent and coordinator ends"),
+    s.orphan_exit_s);
+  v(numbered("join_timeout_s", 1, 86400, "a node tries to join, and a request waits for an engine"), s.join_timeout_s);
   v(numbered("max_restarts", 0, 1000, "of a worker within the window"), s.max_restarts);
   v(numbered("restart_window_s", 1, 86400, "in which restarts are counted"), s.restart_window_s);
   v(numbered("restart_backoff_ms", 0, 600000, "before the first restart; doubles with each"), s.restart_backoff_ms);
@@ -175,7 +176,10 @@ template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
   ms("handoff_ms", s.handoff_ms, "a prompt's hand-over may take");
   ms("migration_copy_ms", s.migration_copy_ms, "a copy of an expert may take");
   v(numbered("migration_sources", 1, 100, "that are tried for it"), s.migration_sources);
-  v({"drain", "none, or how long a drain waits before it moves requests, like 10min"}, s.drain);
+  v(numbered("headless_max_s", 1, 86400, "without a coordinator, then workers take no steps until one is back"),
+    s.headless_max_s);
+  v({"drain", "none, or how long a drain waits before it moves requests, and a stop before it ends them, like 10min"},
+    s.drain);
   ms("stop_ms", s.stop_ms, "a process may take to stop, before it is killed");
 }
 

@@ -131,17 +131,23 @@ struct configuration_text { // the resolved configuration of the cluster
   std::string toml, digest;
 };
 TROUPE_FIELDS(configuration_text, toml, digest)
-struct shut_down {}; // one way, to the coordinator: it passes it on to every process, waits for them, and ends itself
-TROUPE_FIELDS(shut_down)
+// One way, to the coordinator: it has gateways end what they were asked for, then all processes end, and itself. From
+// it to a process: end; to a gateway without `now`: take nothing new, and say when nothing runs any more (hb::drained).
+struct shut_down {
+  bool now = false;
+};
+TROUPE_FIELDS(shut_down, now)
 struct hb { // one way, every hb_ms
   std::uint64_t incarnation = 0;
   std::uint64_t steps = 0;
   std::uint64_t running = 0, waiting = 0;
   std::int32_t free_blocks = 0;
   handoff_counters handoffs;
-  bool able = true; // false: a worker that takes no steps now, because it waits for others; it is warming then
+  bool able = true;     // false: a worker that takes no steps now, because it waits for others; it is warming then
+  bool drained = false; // a gateway that was told to end, and of whose requests none is left
+  std::vector<std::string> given_up; // of a node agent: processes that it starts no more, and the last that they said
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able, drained, given_up)
 struct member_report {
   member_entry known;
   hb progress;

@@ -53,8 +53,9 @@ struct news_taken {}; // one way
 TROUPE_FIELDS(news_taken)
 struct detached { // one way: the gateway does nothing more for this client
   std::string why;
+  bool stopped = false; // nor does any other: the cluster was stopped
 };
-TROUPE_FIELDS(detached, why)
+TROUPE_FIELDS(detached, why, stopped)
 
 struct metrics_query {}; // -> metrics_answer
 TROUPE_FIELDS(metrics_query)

@@ -149,6 +149,10 @@ struct drain {}; // accept nothing new, finish what runs
 TROUPE_FIELDS(drain)
 struct stop {}; // end now
 TROUPE_FIELDS(stop)
+struct give_up { // to a gateway or a session: live requests end with this error, new ones are refused with it
+  std::string code, text;
+};
+TROUPE_FIELDS(give_up, code, text)
 
 // From the threads that make masks: some are made that are not needed for a step that is being planned.
 struct masks_made {};
@@ -476,6 +480,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::reserved))
 CAF_ADD_TYPE_ID(troupe, (troupe::moved))
 CAF_ADD_TYPE_ID(troupe, (troupe::handoff_lost))
 CAF_ADD_TYPE_ID(troupe, (troupe::done))
+CAF_ADD_TYPE_ID(troupe, (troupe::give_up))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step)
@@ -540,7 +545,7 @@ struct placed {
 };
 using session_actor =
     caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,
-                     answers<moved>, answers<handoff_lost>, answers<rank_lost>, answers<stop>>;
+                     answers<moved>, answers<handoff_lost>, answers<rank_lost>, answers<give_up>, answers<stop>>;
 
 } // namespace troupe
 

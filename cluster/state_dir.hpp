@@ -10,8 +10,9 @@
 
 namespace troupe {
 
-// A running process. It writes the record once it can be reached, and removes it at its end; a record of a process that
-// is not running any more was left by one that was killed.
+// A running process. It writes the record once it can be reached, and removes it at its end; of a worker its node agent
+// has written one before, without a port, as it started it. A record of a process that is not running any more was left
+// by one that was killed.
 struct process_record {
   std::string name; // "coordinator.0", "node.n0", "decode.1"
   pid_t pid = 0;

@@ -44,6 +44,38 @@ BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {
   check_equal(got, expected);
 }
 
+// Nobody in its process could bring it back: the process ends, its requests go on elsewhere, and another takes its
+// place.
+BOOST_AUTO_TEST_CASE(a_worker_that_lost_a_part_of_its_engine_ends_and_no_byte_changes) {
+  const auto all = mixed_requests(test::by_build(16, 8, 5));
+  const auto expected = alone(all);
+  small_cluster c(2);
+  LLM llm(c.access());
+  cluster_system_config config(c.identity, 1);
+  caf::actor_system system(config);
+  std::size_t lost = 0;
+  check_equal(run(llm, all,
+                  [&](std::size_t step) {
+                    if (step > 1)
+                      return;
+                    const auto rank = static_cast<std::uint32_t>(step);
+                    caf::scoped_actor self{system};
+                    const auto root = connect<worker_root_actor>(system, {"127.0.0.1", c.workers[rank]->port()});
+                    BOOST_REQUIRE(root);
+                    ask(self.ptr(), *root, std::chrono::seconds(60), engine_query{})
+                        .receive([&](const engine_info& i) { caf::anon_send_exit(i.kv, caf::exit_reason::kill); },
+                                 [](const caf::error&) { BOOST_ERROR("no answer"); });
+                    for (int i = 0; i < 1000 && !c.workers[rank]->expelled(); ++i)
+                      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                    BOOST_TEST(c.workers[rank]->expelled().value_or("").find("KV manager ended") != std::string::npos);
+                    c.workers.erase(rank);
+                    c.start(rank);
+                    ++lost;
+                  }),
+              expected);
+  BOOST_TEST(lost >= test::by_build(2u, 2u, 1u));
+}
+
 BOOST_AUTO_TEST_CASE(another_configuration_is_refused_and_silence_has_a_limit) {
   small_cluster c(1);
   cluster_access other = c.access();

@@ -29,6 +29,7 @@ inline int free_port() {
 // Nothing of a cluster is left on this machine.
 inline void expect_nothing_left_of(const std::string& name, const std::string& state, const std::string& file) {
   BOOST_TEST(std::filesystem::is_empty(state + "/run"));
+  BOOST_TEST(!std::filesystem::exists(state + "/launch.lock"));
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::ifstream in(entry.path() / "cmdline");
     std::string line((std::istreambuf_iterator<char>(in)), {});
@@ -48,12 +49,15 @@ struct running_cluster {
     std::string coordinators = "\"n0\"", launcher = "local";
     std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
     std::string prompt_keys{};                          // of the group that computes prompts
+    std::string cluster_keys{}, timeout_keys{};         // of [cluster] and [timeouts]
     std::string on = "\"n0\"";                          // where the workers run that compute no prompts
   };
-  explicit running_cluster(const shape& s) {
+  int port; // of the first node agent; 0: any
+  explicit running_cluster(const shape& s) : port(s.port) {
     std::ofstream out(file);
     out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"" << s.launcher
-        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n[security]\n"
+        << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n"
+        << s.cluster_keys << "[security]\n"
         << s.security << "\n[control]\nport = " << s.port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
         << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
     for (int i = 0; i < s.nodes; ++i)
@@ -65,7 +69,8 @@ struct running_cluster {
     out << "[[worker_group]]\nname = \"decode\"\nengine = \"" << (s.prompts > 0 ? "completion" : "normal")
         << "\"\nnode = [" << s.on << "]\ncount = " << s.workers << "\ndevice = \"cpu\"\nthreads = 1\nmax_num_seqs = 8\n"
         << s.group_keys << s.other_keys << "[eplb]\nmin_extra = 4\n"
-        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n";
+        << "[timeouts]\nlease_ms = 900\nlease_renew_ms = 200\nlease_margin_ms = 150\n"
+        << s.timeout_keys;
   }
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
 
@@ -73,7 +78,8 @@ struct running_cluster {
   // Null while nobody leads.
   nlohmann::json status() {
     const std::string out = run_troupe({"status", file, "--json"}).out;
-    return out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+    const auto s = out.empty() ? nlohmann::json() : nlohmann::json::parse(out);
+    return s.is_null() || s["leader"] == "" ? nlohmann::json() : s;
   }
   nlohmann::json record(const std::string& process) const {
     std::ifstream in(state + "/run/" + process + ".json");

@@ -1,0 +1,229 @@
+// How clusters of real processes end, wholly or in parts, and start again: what runs, clients, workers that load, and
+// what nobody can go on with.
+#include "tests/process/running_cluster.hpp"
+#include <future>
+#include <optional>
+
+using namespace process_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+std::future<finished_process> batch_beside(const running_cluster& c, const std::string& lines,
+                                           const process_options& options = {}) {
+  return std::async(std::launch::async, [file = c.file, lines, options] {
+    process_options o = options;
+    o.input = lines;
+    return run_troupe({"batch", "-", "-", "--cluster", file}, o);
+  });
+}
+
+std::string logs(const running_cluster& c, const std::string& process) {
+  return run_troupe({"logs", c.file, process}).out;
+}
+
+// Results of some of the requests, none of them an error.
+void check_some(const std::map<std::string, std::string>& got, const std::map<std::string, std::string>& expected) {
+  BOOST_TEST(!got.empty());
+  for (const auto& [id, line] : got)
+    BOOST_CHECK_MESSAGE(expected.at(id) == line, id << " differs");
+}
+
+// Somebody else's.
+class taken_port {
+public:
+  explicit taken_port(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int on = 1; // connections of a former owner may still be closing
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(static_cast<std::uint16_t>(port));
+    BOOST_REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0);
+    BOOST_REQUIRE(::listen(fd_, 1) == 0);
+  }
+  ~taken_port() { ::close(fd_); }
+  taken_port(const taken_port&) = delete;
+  taken_port& operator=(const taken_port&) = delete;
+
+private:
+  int fd_;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(ends)
+
+BOOST_AUTO_TEST_CASE(a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_wanted) {
+  for (const std::string gateways : {"", "[gateway]\ncount = 1\nport = 0\n"}) {
+    running_cluster c({.other_keys = gateways});
+    const std::string lines = mixed_lines(120);
+    const auto expected = alone(lines);
+    BOOST_REQUIRE(c.launch().exit_code == 0);
+    process_options waiting; // a client that wants nothing is not waited for
+    waiting.keep_input_open = true;
+    std::promise<void> over;
+    waiting.watch = [gone = over.get_future().share()](pid_t pid, const std::string&, const std::string&) {
+      if (gone.wait_for(0s) == std::future_status::ready)
+        ::kill(pid, SIGKILL);
+    };
+    auto idle = batch_beside(c, "", waiting);
+    auto batch = batch_beside(c, lines);
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+    const auto run = batch.get();
+    BOOST_TEST(run.exit_code == 1);
+    BOOST_TEST(contains(run.err, "the cluster is being stopped"), run.err);
+    BOOST_TEST(contains(run.err, "not all requests were computed"), run.err);
+    check_some(by_id(run.out), expected);
+    over.set_value();
+    idle.get();
+    c.expect_nothing_left();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
+  for (const bool now : {false, true}) {
+    running_cluster c({.timeout_keys = "drain = \"100ms\"\n"});
+    const std::string lines =
+        R"({"id": "a", "prompt": "def main():", "params": {"max_tokens": 900, "ignore_eos": true}})"
+        "\n";
+    BOOST_REQUIRE(c.launch().exit_code == 0);
+    auto batch = batch_beside(c, lines);
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    const auto stop = now ? run_troupe({"stop", c.file, "--now"}) : run_troupe({"stop", c.file});
+    BOOST_TEST(stop.exit_code == 0);
+    const auto told = steady::now();
+    const auto run = batch.get();
+    BOOST_TEST((steady::now() - told < 10s));
+    BOOST_TEST(run.exit_code == 1);
+    BOOST_TEST(run.out == "");
+    BOOST_TEST(contains(run.err, "the cluster was stopped"), run.err);
+    c.expect_nothing_left();
+  }
+}
+
+// For longer than workers take steps without one, and than they would live without their node agent.
+BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
+  running_cluster c({.cluster_keys = "orphan_exit_s = 1\n", .timeout_keys = "headless_max_s = 1\n"});
+  const std::string lines = mixed_lines(60);
+  const auto expected = alone(lines);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, lines);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("coordinator.0");
+  const auto worker = c.record("decode.0")["pid"], agent = c.record("node.n0")["pid"];
+  BOOST_TEST(run_troupe({"status", c.file}).exit_code != 0);
+  std::this_thread::sleep_for(5s);
+  BOOST_TEST((batch.wait_for(0s) == std::future_status::timeout));
+  BOOST_TEST(contains(logs(c, "decode.0"), "event=parked"));
+  BOOST_TEST(c.launch().exit_code == 0);
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 0);
+  BOOST_TEST(run.err == "");
+  check_equal(by_id(run.out), expected);
+  BOOST_TEST(c.record("decode.0")["pid"] == worker);
+  BOOST_TEST(c.record("node.n0")["pid"] == agent);
+  c.kill("coordinator.0"); // without their agent too, workers end
+  c.kill("node.n0");
+  for (int i = 0; i < 600 && std::filesystem::exists(c.state + "/run/decode.0.json"); ++i)
+    std::this_thread::sleep_for(50ms);
+  BOOST_TEST(contains(logs(c, "decode.0"), "neither a coordinator nor its node agent was there for 1000 ms"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_again) {
+  running_cluster c({.port = free_port()});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, lines);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  for (const std::string process : {"node.n0", "coordinator.0", "decode.0", "decode.1"})
+    c.kill(process);
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 0);
+  check_equal(by_id(run.out), expected);
+}
+
+BOOST_AUTO_TEST_CASE(without_any_worker_requests_end_and_everybody_says_why) {
+  running_cluster c({.cluster_keys = "join_timeout_s = 2\nmax_restarts = 0\n"});
+  BOOST_REQUIRE(c.launch().exit_code == 0);
+  auto batch = batch_beside(c, mixed_lines(60));
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("decode.0");
+  c.kill("decode.1");
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 1);
+  BOOST_TEST(contains(run.err, "no engine took the request within 2000 ms"), run.err);
+  BOOST_TEST(contains(run.err, "the same command continues the batch"), run.err);
+  const auto status = run_troupe({"status", c.file});
+  BOOST_TEST(status.exit_code == 1);
+  BOOST_TEST(contains(status.out, ": unavailable, led by coordinator.0"), status.out);
+  BOOST_TEST(contains(status.out, "not started again: decode.0: ended by signal 9"), status.out);
+  const auto again = c.launch();
+  BOOST_TEST(again.exit_code == 4);
+  BOOST_TEST(contains(again.err, "decode.1 is not started again: ended by signal 9"), again.err);
+  c.kill("coordinator.0");
+  const auto headless = run_troupe({"status", c.file, "--json"});
+  BOOST_TEST(headless.exit_code != 0);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(workers_that_load_are_found) {
+  running_cluster c({});
+  auto up = std::async(std::launch::async, [&] { return c.launch(); });
+  const auto started = [&] { return contains(logs(c, "node.n0"), "event=worker_started worker=decode.1"); };
+  for (int i = 0; i < 600 && !started(); ++i)
+    std::this_thread::sleep_for(10ms);
+  BOOST_TEST(run_troupe({"stop", c.file, "--now"}).exit_code == 0);
+  BOOST_TEST(up.get().exit_code != 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_node_agent_that_is_killed_while_workers_load_finds_them_again) {
+  running_cluster c({});
+  auto interrupted = std::async(std::launch::async, [&] { return c.launch(); });
+  const auto there = [&](const std::string& name) { return std::filesystem::exists(c.state + "/run/" + name); };
+  for (int i = 0; i < 6000 && !(there("decode.1.json") && there("node.n0.json")); ++i)
+    std::this_thread::sleep_for(5ms);
+  const auto pid = c.record("decode.1")["pid"];
+  c.kill("node.n0");
+  BOOST_TEST(interrupted.get().exit_code == 2); // an agent that ends is a start that failed
+  const auto up = c.launch();
+  BOOST_TEST(up.exit_code == 0, up.err);
+  BOOST_TEST(c.record("decode.1")["pid"] == pid);
+  BOOST_TEST(contains(logs(c, "node.n0"), "event=worker_adopted worker=decode.1"));
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_is_taken_is_tried_again_and_then_named) {
+  running_cluster c({.workers = 1, .port = free_port(), .cluster_keys = "max_restarts = 2\n"});
+  const int port = c.port + 2; // of decode.0
+  {
+    std::optional<taken_port> other(port);
+    auto up = std::async(std::launch::async, [&] { return c.launch(); });
+    for (int i = 0; i < 1200 && !contains(logs(c, "node.n0"), "event=worker_down worker=decode.0"); ++i)
+      std::this_thread::sleep_for(20ms);
+    other.reset();
+    const auto launched = up.get();
+    BOOST_TEST(launched.exit_code == 0, launched.err);
+    BOOST_TEST(contains(logs(c, "node.n0"), "status=\"exit code 75\""));
+    BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  }
+  const taken_port other(port);
+  const auto up = c.launch();
+  BOOST_TEST(up.exit_code == 4);
+  BOOST_TEST(contains(up.err, "decode.0 is not started again: exit code 75: "), up.err);
+  BOOST_TEST(contains(up.err, "control.port = " + std::to_string(port)), up.err);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
