@@ -87,9 +87,11 @@ private:
   }
 
   grammar_rule rule_of(const schema_place& place, std::uint32_t depth) {
+    document_.budget().work(1 + place.size() / 4);
     const auto [it, fresh] = rules_.try_emplace({place, options_.indent ? depth : 0}, grammar_rule{});
     if (fresh) {
       document_.budget().pairs(1);
+      document_.budget().memory(2 * place.size() * sizeof(schema_literal));
       it->second = builder_.declare(path_of(place));
       open_.push_back({place, depth, it->second});
     }
@@ -499,7 +501,7 @@ private:
       }
       if (!place)
         continue;
-      const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys.contains(names.back()); };
+      const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys->contains(names.back()); };
       shape.declared.push_back({members(a, builder_.literal(quoted_json(key)), *place, satisfied, depth,
                                         options_.any_order || k >= keys.declared),
                                 needed});
@@ -572,7 +574,7 @@ private:
     for (const schema_index s : a.schemas) {
       const schema_node& n = document_.node(s);
       for (const schema_node::pattern_keyed& p : n.patterns)
-        if (std::find(languages.begin(), languages.end(), p.keys) == languages.end())
+        if (languages.size() <= 64 && std::find(languages.begin(), languages.end(), p.keys) == languages.end())
           languages.push_back(p.keys);
       if (n.property_names)
         name_languages.push_back(places_.texts({{schema_literal::claim::holds, *n.property_names, nullptr}}));
@@ -582,7 +584,7 @@ private:
       languages.push_back(&names);
     const std::size_t first_rule = languages.size();
     for (const schema_alternative::member_rule& r : a.some_member)
-      languages.push_back(&r.keys);
+      languages.push_back(r.keys.get());
     if (languages.size() > 64)
       throw automaton_too_large("more than 60 patterns for the keys of one object");
     if (first_name == 1 && !places_.undeclared_place(
@@ -596,6 +598,7 @@ private:
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const char_partition::part& part = parts[p];
       document_.budget().pairs(1 + part.texts.size());
+      document_.budget().work(1 + n.patterns.size());
       bool named = !(part.members & 1);
       for (std::size_t i = first_name; i < first_rule; ++i)
         named &= part.members >> i & 1;
@@ -609,7 +612,7 @@ private:
       if (!place)
         continue;
       const grammar_expr key = part.texts.is_everything() ? builder_.json_string(0) : builder_.json_string(part.texts);
-      const auto counts = [&](const schema_alternative::member_rule& r) { return matches(r.keys); };
+      const auto counts = [&](const schema_alternative::member_rule& r) { return matches(*r.keys); };
       for (member& m : members(a, key, *place, counts, depth, true)) {
         m.part = p;
         shape.undeclared.push_back(std::move(m));
