@@ -2,6 +2,7 @@
 // constraints, each compiled in a process of its own.
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include "runtime/grammar/constraint.hpp"
+#include "runtime/grammar/loop_table.hpp"
 #include <cstring>
 #include <ctime>
 #include <functional>
@@ -179,6 +180,34 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_can_be_cancelled) {
     BOOST_TEST_CONTEXT(h.name)
       BOOST_TEST((!measures || o.seconds < 0.5));
   }
+}
+
+// Loops over ever new characters: their tables go with the grammars, but for the last ones.
+BOOST_AUTO_TEST_CASE(tables_of_loops_are_given_back) {
+  const auto vocabulary = token_vocabulary::of(embedded_tokenizer(), embedded_tokenizer().vocab_size());
+  std::vector<std::weak_ptr<const loop_table>> made;
+  std::vector<std::uint32_t> row(vocabulary->words());
+  std::size_t made_bytes = 0;
+  for (char32_t c = 0x4E00; made_bytes < 3 * token_vocabulary::kept_table_bytes; ++c) {
+    constraint what;
+    what.kind = constraint_kind::regex;
+    what.text = "[^" + to_utf8(std::u32string(1, c)) + "]*";
+    const auto grammar = compile_constraint(what, vocabulary);
+    BOOST_REQUIRE(grammar);
+    const std::size_t before = (*grammar)->bytes();
+    constraint_matcher(*grammar).fill(row.data());
+    const auto table = vocabulary->known_table((*grammar)->network().round_dfas.at(0));
+    BOOST_REQUIRE(table);
+    BOOST_REQUIRE((*grammar)->bytes() > before + table->bytes() / 8); // the grammar's share of it
+    made_bytes += table->bytes();
+    made.push_back(table);
+  }
+  std::size_t alive = 0;
+  for (const auto& m : made)
+    if (const auto table = m.lock())
+      alive += table->bytes();
+  BOOST_TEST(alive <= token_vocabulary::kept_table_bytes);
+  BOOST_TEST(!made.back().expired());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
