@@ -111,7 +111,18 @@ private:
     }
     add_values(ways, listed, depth);
     std::erase(ways, builder_.never());
+    split(ways, "alternative");
     return ways.empty() ? builder_.never() : builder_.alternatives(ways);
+  }
+
+  // Parts that are too much for one rule become rules of their own.
+  void split(std::span<grammar_expr> parts, const char* name) {
+    std::size_t size = 0;
+    for (const grammar_expr p : parts)
+      size += builder_.at(p).size;
+    if (size > document_.budget().limits().states_per_rule / 2)
+      for (grammar_expr& p : parts)
+        p = builder_.call(builder_.define(name, p));
   }
 
   // --- enum and const
@@ -297,7 +308,7 @@ private:
   }
 
   // Items or members whose order is free apart from what a state remembers: states are found from the start on.
-  // `State` is comparable; options(state) gives what can be read next and the states after it.
+  // `State` is comparable; options(state) gives what can be read next, blanks behind it included, and the states after.
   template <class State> struct step {
     grammar_expr reads;
     State next;
@@ -334,7 +345,7 @@ private:
           if (behind.size() > max_automaton_states)
             throw automaton_too_large("its counts and orders need too many states");
         }
-        graph.add_edge(at, after->second, builder_.sequence({s.reads, gap()}));
+        graph.add_edge(at, after->second, s.reads);
       }
     }
     graph.accepting = {end};
@@ -370,7 +381,7 @@ private:
           }
         }
         if (possible)
-          out.push_back({value_at(place, depth + 1), std::move(to)});
+          out.push_back({builder_.sequence({value_at(place, depth + 1), gap()}), std::move(to)});
       }
       return out;
     };
@@ -429,7 +440,7 @@ private:
       return give_up("too many sets of different items; lower maxItems or the number of values");
     std::vector<grammar_rule> spelled;
     for (const json_value* v : values)
-      spelled.push_back(builder_.define("value", exactly(*v, depth + 1)));
+      spelled.push_back(builder_.define("value", builder_.sequence({exactly(*v, depth + 1), gap()})));
     using state = std::uint64_t; // values seen
     const auto options = [&](const state& from) {
       std::vector<step<state>> out;
@@ -506,9 +517,10 @@ private:
                                         options_.any_order || k >= keys.declared),
                                 needed});
     }
+    split_members(shape);
     if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
       shape.ordered = shape.declared.size();
-    undeclared_members(shape, a, char_dfa::words(names), closed, depth);
+    undeclared_members(shape, a, names, closed, depth);
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
     if (const std::size_t sure = shape.declared.size() + 1; !shape.undeclared.empty() && shape.min > sure)
@@ -519,6 +531,18 @@ private:
                                          std::to_string(sure));
     return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
                                                            : ordered_object(shape, depth);
+  }
+
+  void split_members(object_shape& shape) {
+    std::vector<grammar_expr> all;
+    for (const declared_member& d : shape.declared)
+      for (const member& m : d.ways)
+        all.push_back(m.reads);
+    split(all, "member");
+    auto next = all.begin();
+    for (declared_member& d : shape.declared)
+      for (member& m : d.ways)
+        m.reads = *next++;
   }
 
   struct key_lists {
@@ -567,12 +591,14 @@ private:
   }
 
   // Keys that no schema here declares, sorted by the patterns that they match.
-  void undeclared_members(object_shape& shape, const schema_alternative& a, const char_dfa& declared,
+  void undeclared_members(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
                           schema_places::closing closed, std::uint32_t depth) {
+    char_dfa declared; // made below, where it is needed
     std::vector<const char_dfa*> languages{&declared};
     std::deque<char_dfa> name_languages;
     for (const schema_index s : a.schemas) {
       const schema_node& n = document_.node(s);
+      document_.budget().work(1 + n.patterns.size());
       for (const schema_node::pattern_keyed& p : n.patterns)
         if (languages.size() <= 64 && std::find(languages.begin(), languages.end(), p.keys) == languages.end())
           languages.push_back(p.keys);
@@ -580,8 +606,8 @@ private:
         name_languages.push_back(places_.texts({{schema_literal::claim::holds, *n.property_names, nullptr}}));
     }
     const std::size_t first_name = languages.size();
-    for (const char_dfa& names : name_languages)
-      languages.push_back(&names);
+    for (const char_dfa& language : name_languages)
+      languages.push_back(&language);
     const std::size_t first_rule = languages.size();
     for (const schema_alternative::member_rule& r : a.some_member)
       languages.push_back(r.keys.get());
@@ -590,6 +616,7 @@ private:
     if (first_name == 1 && !places_.undeclared_place(
                                a, [](const char_dfa&) { return false; }, closed))
       return; // no pattern, and nothing else is allowed
+    declared = char_dfa::words(names);
     std::vector<char_partition::part> parts;
     if (languages.size() == 1)
       parts.push_back({0, declared.complement()});
@@ -598,7 +625,6 @@ private:
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const char_partition::part& part = parts[p];
       document_.budget().pairs(1 + part.texts.size());
-      document_.budget().work(1 + n.patterns.size());
       bool named = !(part.members & 1);
       for (std::size_t i = first_name; i < first_rule; ++i)
         named &= part.members >> i & 1;
@@ -749,9 +775,10 @@ private:
       for (std::size_t i = 0; i < n; ++i)
         if (!(from.progress >> i & 1))
           for (const member& m : shape.declared[i].ways)
-            out.push_back({m.reads, after(shape, from, from.progress | std::uint64_t{1} << i, m)});
+            out.push_back(
+                {builder_.sequence({m.reads, gap()}), after(shape, from, from.progress | std::uint64_t{1} << i, m)});
       for (const member& m : shape.undeclared)
-        out.push_back({m.reads, after(shape, from, from.progress, m)});
+        out.push_back({builder_.sequence({m.reads, gap()}), after(shape, from, from.progress, m)});
       return out;
     };
     return walk<object_state>('{', '}', depth, {}, options, [&](const object_state& s) {
