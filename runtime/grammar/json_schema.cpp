@@ -144,7 +144,9 @@ private:
 
   void add_values(std::vector<grammar_expr>& ways, const std::vector<const json_value*>& values, std::uint32_t depth) {
     std::vector<std::u32string> texts;
+    charged_memory held;
     for (const json_value* v : values) {
+      held.add(4 * (sizeof(std::u32string) + v->text.size())); // of a number both spellings
       if (v->is(kind::array) || v->is(kind::object))
         ways.push_back(container(*v, depth));
       else

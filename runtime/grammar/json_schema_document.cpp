@@ -237,6 +237,7 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
   const std::string_view address = reference.substr(0, hash);
   std::uint32_t in = from;
   if (!address.empty()) {
+    budget_.work(1 + resources_[from].address.size() / 256);
     const auto found = resource_by_address_.find(resolve_address(resources_[from].address, address));
     if (found == resource_by_address_.end())
       fail_compile("so_unsupported", failure + "no schema in this text has that address, and nothing is fetched; copy "

@@ -384,6 +384,13 @@ private:
   }
 
   void unfold_failing(state& s, const schema_node& n) {
+    std::size_t most = n.prefix_items.size() + n.required.size() + n.properties.size() + n.patterns.size() +
+                       n.all_of.size() + n.any_of.size() + n.one_of.size() * (n.one_of.size() + 1) / 2 +
+                       (n.values ? n.values->size() : 0);
+    for (const schema_node::dependent_keys& d : n.dependent_required)
+      most += d.needs.size();
+    held_.add(most * (sizeof(branch) + 4 * sizeof(task))); // a way is a few tasks, with what their rules keep
+    document_.budget().work(1 + most);
     std::vector<branch> ways;
     if (n.types) {
       json_types others = type_any & ~*n.types;
@@ -615,6 +622,7 @@ bool schema_places::evaluated(const schema_alternative& a, schema_index by,
   while (!open.empty()) {
     const schema_index at = open.back();
     open.pop_back();
+    document_.budget().work(1 + a.applied_by.size() / 16);
     if (looks_at(document_.node(at)))
       return true;
     for (const auto& [schema, parent] : a.applied_by)
@@ -635,7 +643,7 @@ std::optional<schema_place> schema_places::member_place(const schema_alternative
   };
   for (const schema_index s : a.schemas) {
     const schema_node& n = document_.node(s);
-    document_.budget().work(1 + n.patterns.size() + (n.unevaluated ? a.applied_by.size() : 0));
+    document_.budget().work(1 + n.patterns.size());
     if (const schema_index* own = key ? n.property(*key) : nullptr)
       possible &= add(place, holds(*own));
     for (const schema_node::pattern_keyed& p : n.patterns)
@@ -687,7 +695,7 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
   for (const schema_index s : a.schemas) {
     const schema_node& n = document_.node(s);
     const bool listed = index < n.prefix_items.size();
-    document_.budget().work(1 + (n.unevaluated_items ? a.applied_by.size() : 0));
+    document_.budget().work();
     declared |= listed;
     if (listed)
       possible &= add(place, holds(n.prefix_items[index]));

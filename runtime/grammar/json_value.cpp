@@ -98,7 +98,7 @@ private:
         if (!take(":"))
           fail("`:` is expected");
         blanks();
-        charge_memory(3 * sizeof(json_value::member)); // with the table of the keys seen
+        charge_memory(3 * sizeof(json_value::member) + 64); // and in the table of the keys seen
         json_value member = value(depth + 1);
         const auto [it, fresh] = seen.try_emplace(key, v.members.size());
         if (fresh)
@@ -122,7 +122,7 @@ private:
     if (!take("]"))
       do {
         blanks();
-        charge_memory(2 * sizeof(json_value)); // room to grow included
+        charge_memory(3 * sizeof(json_value)); // while the list grows, too
         v.items.push_back(value(depth + 1));
         blanks();
       } while (take(",") || (!take("]") && (fail("`,` or `]` is expected"), false)));

@@ -1,8 +1,8 @@
 // Limits of compiling (structured_output.md §8.7) as the machine sees them: processor time and peak memory of hostile
 // constraints, each compiled in a process of its own.
-#include "tests/runtime/grammar/grammar_support.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/loop_table.hpp"
+#include "tests/runtime/grammar/grammar_support.hpp"
 #include <cstring>
 #include <ctime>
 #include <functional>
@@ -81,8 +81,8 @@ std::string number(std::size_t i) {
 }
 
 // Every second character from `first` on.
-std::string characters(std::size_t count, bool backwards, const std::string& before = {}, const std::string& behind = {},
-                       char32_t first = 0x10000) {
+std::string characters(std::size_t count, bool backwards, const std::string& before = {},
+                       const std::string& behind = {}, char32_t first = 0x10000) {
   std::string out;
   for (std::size_t i = 0; i < count; ++i)
     out += before + to_utf8(std::u32string(1, first + static_cast<char32_t>(2 * (backwards ? count - 1 - i : i)))) +
@@ -110,10 +110,9 @@ std::vector<hostile> hostile_constraints() {
        R"({"type":"object","properties":{)" + list(50'000, [](std::size_t i) { return "\"k" + number(i) + "\":{}"; }) +
            "}}"},
       {"schemas of one property", kind::json,
-       R"({"allOf":[)" + list(50'000, [](std::size_t i) { return R"({"properties":{"a":{"minimum":)" + number(i) + "}}}"; }) +
-           "]}"},
-      {"excluded numbers", kind::json,
-       R"({"type":"number","not":{"enum":[)" + list(100'000, number) + "]}}"},
+       R"({"allOf":[)" +
+           list(50'000, [](std::size_t i) { return R"({"properties":{"a":{"minimum":)" + number(i) + "}}}"; }) + "]}"},
+      {"excluded numbers", kind::json, R"({"type":"number","not":{"enum":[)" + list(100'000, number) + "]}}"},
       {"values and excluded values", kind::json,
        R"({"enum":[)" + list(100'000, number) + R"(],"not":{"enum":[)" +
            list(100'000, [](std::size_t i) { return number(i + 1'000'000); }) + "]}}"},
@@ -122,12 +121,23 @@ std::vector<hostile> hostile_constraints() {
            R"(]},{"enum":[)" + list(50'000, [](std::size_t i) { return R"({"a":)" + number(i + 25'000) + "}"; }) +
            "]}]}"},
       {"many small values", kind::json, R"({"enum":[)" + list(2'000'000, [](std::size_t) { return "0"; }) + "]}"},
+      {"many strings", kind::json,
+       R"({"enum":[)" + list(450'000, [](std::size_t i) { return "\"" + number(i) + "\""; }) + "]}"},
+      {"excluded values", kind::json, R"({"not":{"enum":[)" + list(450'000, number) + "]}}"},
+      {"negated branches", kind::json,
+       R"({"not":{"oneOf":[)" + list(4'000, [](std::size_t i) { return R"({"minimum":)" + number(i) + "}"; }) + "]}}"},
+      {"unevaluated properties of many branches", kind::json,
+       R"({"unevaluatedProperties":false,"properties":{)" +
+           list(5'000, [](std::size_t i) { return "\"" + number(i) + "\":{}"; }) + R"(},"allOf":[)" +
+           list(20'000, [](std::size_t i) { return R"({"title":")" + number(i) + "\"}"; }) + "]}"},
+      {"references from a long address", kind::json,
+       R"({"$id":"a:/)" + long_key + R"(/","$defs":{"x":{"$id":"x"}},"properties":{)" +
+           list(100'000, [](std::size_t i) { return "\"" + number(i) + R"(":{"$ref":"x"})"; }) + "}}"},
       {"classes of a pattern", kind::json,
        R"({"type":"string","pattern":"^)" + characters(19'000, false, "[^", "]") + "\"}"},
       {"optional classes of a pattern", kind::json,
        R"({"type":"string","pattern":"^(?:[)" + characters(100'000, false) + R"(]?){1000}$"})"},
-      {"empty branches of a pattern", kind::json,
-       R"({"type":"string","pattern":"^(?:[ab]{1,15000})(?:()?){50000}$"})"},
+      {"empty branches of a pattern", kind::json, R"({"type":"string","pattern":"^(?:[ab]{1,15000})(?:()?){50000}$"})"},
       {"long values of a pattern", kind::json,
        R"({"type":"array","uniqueItems":true,"items":{"type":"string","pattern":"^[a-h][a-h]x{15000}$"}})"},
       {"long key above many", kind::json,
@@ -144,7 +154,8 @@ std::vector<hostile> hostile_constraints() {
       {"excluded strings and tags", kind::ebnf,
        "x ::= \"1\"\nroot ::= TagDispatch(" + list(80'000, [](std::size_t i) { return "(\"" + number(i) + "\",x)"; }) +
            ",excludes=(" + list(80'000, [](std::size_t i) { return "\"x" + number(i) + "\""; }) + "))"},
-      {"wide characters", kind::ebnf, [] {
+      {"wide characters", kind::ebnf,
+       [] {
          std::string text = "x ::= [acegikmoqsuwyACEGIKMOQSUWY02468!#%&(*,.:<>@_]\nroot ::=";
          for (int rule = 0; rule < 25; ++rule)
            text += " r" + std::to_string(rule);
@@ -178,7 +189,7 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_can_be_cancelled) {
   for (const hostile& h : hostile_constraints()) {
     const outcome o = compile_apart(h.kind, h.text, 0);
     BOOST_TEST_CONTEXT(h.name)
-      BOOST_TEST((!measures || o.seconds < 0.5));
+    BOOST_TEST((!measures || o.seconds < 0.5));
   }
 }
 
