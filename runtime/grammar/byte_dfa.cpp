@@ -112,14 +112,18 @@ state_set closed(const byte_nfa& nfa, state_set set) {
   return {seen.begin(), seen.end()};
 }
 
-byte_dfa determinised(const byte_nfa& nfa, std::uint32_t start, std::uint32_t accept, compile_budget& budget) {
+// None if it has more than most_states.
+std::optional<byte_dfa> determinised(const byte_nfa& nfa, std::uint32_t start, std::uint32_t accept,
+                                     std::size_t most_states, compile_budget& budget) {
   byte_dfa dfa;
+  charged_memory held;
   std::map<state_set, std::uint32_t> index;
   std::vector<state_set> sets;
   const auto number = [&](state_set set) {
     const auto [at, fresh] = index.emplace(std::move(set), static_cast<std::uint32_t>(sets.size()));
     if (fresh) {
       budget.states(1);
+      held.add(2 * at->first.size() * sizeof(std::uint32_t) + 128);
       sets.push_back(at->first);
       dfa.states.push_back({std::binary_search(at->first.begin(), at->first.end(), accept), {}});
     }
@@ -127,6 +131,8 @@ byte_dfa determinised(const byte_nfa& nfa, std::uint32_t start, std::uint32_t ac
   };
   number(closed(nfa, {start}));
   for (std::uint32_t s = 0; s < sets.size(); ++s) {
+    if (sets.size() > most_states)
+      return std::nullopt;
     std::array<bool, 257> cut{};
     for (const std::uint32_t member : sets[s])
       for (const byte_nfa::edge& e : nfa.states[member])
@@ -241,8 +247,11 @@ std::optional<byte_dfa> finite_dfa(const grammar_builder& builder, grammar_expr 
   if (!nfa_maker(builder, most_states).read(e, start, accept, nfa))
     return std::nullopt;
   budget.work(nfa.states.size());
-  byte_dfa large = determinised(nfa, start, accept, budget);
-  byte_dfa dfa = acyclic_minimiser(large).run();
+  constexpr std::size_t larger = 4; // times as many before states are merged
+  std::optional<byte_dfa> large = determinised(nfa, start, accept, larger * most_states, budget);
+  if (!large)
+    return std::nullopt;
+  byte_dfa dfa = acyclic_minimiser(*large).run();
   if (dfa.states.empty())
     return std::nullopt;
   return dfa;

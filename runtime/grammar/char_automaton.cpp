@@ -3,6 +3,7 @@
 #include "runtime/tokenizer/utf8.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <unordered_map>
@@ -15,6 +16,11 @@ constexpr std::uint32_t none = UINT32_MAX;
 
 [[noreturn]] void too_large() {
   throw automaton_too_large("needs more than " + std::to_string(max_automaton_states) + " automaton states");
+}
+
+constexpr std::size_t nodes_of_unit = 16; // nodes, edges or characters that are looked at for a unit of work
+void charge_nodes(std::size_t count) {
+  charge_work(1 + count / nodes_of_unit);
 }
 
 struct vector_hash {
@@ -34,6 +40,7 @@ public:
     if (fresh) {
       if (order_.size() == max_automaton_states)
         too_large();
+      held_.add(sizeof(Key) + 64 + bytes_of(key));
       order_.push_back(&it->first);
     }
     return it->second;
@@ -42,13 +49,25 @@ public:
   const Key& operator[](std::size_t i) const { return *order_[i]; }
 
 private:
+  static std::size_t bytes_of(const Key& key) {
+    if constexpr (requires { key.size(); })
+      return key.size() * sizeof(key[0]);
+    return 0;
+  }
   std::unordered_map<Key, std::uint32_t, Hash> number_;
   std::vector<const Key*> order_; // nodes of the map stay where they are
+  charged_memory held_;
 };
 
 } // namespace
 
 char_set::char_set(std::initializer_list<char_range> ranges) {
+  for (const char_range& r : ranges)
+    add(r.low, r.high);
+}
+
+char_set::char_set(std::vector<char_range> ranges) {
+  std::sort(ranges.begin(), ranges.end());
   for (const char_range& r : ranges)
     add(r.low, r.high);
 }
@@ -69,7 +88,8 @@ void char_set::add(char32_t low, char32_t high) {
   if (low > high)
     return;
   // Ranges that overlap or touch [low, high] melt into it; those on both sides of the surrogates stay apart.
-  auto first = std::find_if(ranges_.begin(), ranges_.end(), [&](const char_range& r) { return r.high + 1 >= low; });
+  const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), low,
+                                      [](const char_range& r, char32_t c) { return r.high + 1 < c; });
   auto last = first;
   while (last != ranges_.end() && last->low <= high + 1) {
     low = std::min(low, last->low);
@@ -113,6 +133,7 @@ void char_set::fold_ascii_case() {
 std::uint32_t char_nfa::add_node() {
   if (nodes_.size() == 10 * max_automaton_states)
     too_large();
+  held_.add(2 * sizeof(node));
   nodes_.emplace_back();
   return static_cast<std::uint32_t>(nodes_.size() - 1);
 }
@@ -120,12 +141,18 @@ std::uint32_t char_nfa::add_node() {
 void char_nfa::add_edge(std::uint32_t from, const char_set& chars, std::uint32_t to) {
   if (chars.empty())
     return;
-  if (sets_.empty() || sets_.back() != chars)
+  charge_nodes(chars.ranges().size());
+  held_.add(2 * sizeof(char_edge));
+  if (sets_.empty() || sets_.back() != chars) {
+    held_.add(2 * sizeof(char_set) + chars.ranges().size() * sizeof(char_range));
     sets_.push_back(chars);
+  }
   nodes_[from].chars.push_back({static_cast<std::uint32_t>(sets_.size() - 1), to});
 }
 
 void char_nfa::add_empty_edge(std::uint32_t from, std::uint32_t to, gate when) {
+  charge_work(1);
+  held_.add(2 * sizeof(empty_edge));
   nodes_[from].empties.push_back({when, to});
 }
 
@@ -145,12 +172,15 @@ void char_dfa::add_edge(char32_t low, char32_t high, std::uint32_t target) {
       return;
     }
   }
+  if (edges_.size() == max_automaton_edges)
+    throw automaton_too_large("needs more than " + std::to_string(max_automaton_edges) + " automaton edges");
   edges_.push_back({low, high, target});
   first_.back() = static_cast<std::uint32_t>(edges_.size());
 }
 
 void char_dfa::trim() {
   const std::size_t n = size();
+  charge_nodes(n + edges_.size());
   std::vector<std::vector<std::uint32_t>> sources(n);
   for (std::uint32_t s = 0; s < n; ++s)
     for (const edge& e : edges(s))
@@ -206,6 +236,7 @@ void char_dfa::merge_equal() {
   const std::size_t n = size() + 1, classes = cuts.size() - 1;
   if (n < 3 || n * classes > most_cells)
     return;
+  charge_nodes(n * classes);
 
   // sources[first_source[c * n + s] ...]: states from which a character of class c leads to s.
   std::vector<std::uint32_t> target(n * classes, static_cast<std::uint32_t>(n - 1));
@@ -249,6 +280,7 @@ void char_dfa::merge_equal() {
     group& by = groups[open.back()];
     open.pop_back();
     by.open = false;
+    charge_nodes(classes * (1 + (by.end - by.begin)));
     splitter.assign(order.begin() + by.begin, order.begin() + by.end);
     for (std::size_t c = 0; c < classes; ++c) {
       touched.clear();
@@ -338,6 +370,7 @@ char_dfa char_dfa::words(std::span<const std::u32string> words) {
   std::vector<node> trie(1);
   for (const std::u32string& word : words) {
     std::uint32_t at = 0;
+    charge_nodes(word.size());
     for (const char32_t c : word) {
       const auto [it, fresh] = trie[at].next.try_emplace(c, static_cast<std::uint32_t>(trie.size()));
       at = it->second;
@@ -379,28 +412,8 @@ char_dfa char_dfa::length(std::uint64_t min, std::optional<std::uint64_t> max) {
   return out;
 }
 
-// Subset construction over the classes of characters that no edge tells apart.
+// Subset construction; in each state over the classes of characters that none of its edges tells apart.
 char_dfa char_dfa::of(const char_nfa& nfa, std::uint32_t accept) {
-  std::vector<char32_t> cuts{0, first_surrogate, last_surrogate + 1, last_char + 1};
-  for (const char_set& set : nfa.sets_)
-    for (const char_range& r : set.ranges()) {
-      cuts.push_back(r.low);
-      cuts.push_back(r.high + 1);
-    }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  const auto class_of = [&](char32_t c) {
-    return static_cast<std::uint32_t>(std::upper_bound(cuts.begin(), cuts.end(), c) - cuts.begin() - 1);
-  };
-  const std::size_t classes = cuts.size() - 1;
-  std::vector<std::vector<std::uint32_t>> classes_of_set;
-  for (const char_set& set : nfa.sets_) {
-    std::vector<std::uint32_t>& list = classes_of_set.emplace_back();
-    for (const char_range& r : set.ranges())
-      for (std::uint32_t c = class_of(r.low); c < classes && cuts[c] <= r.high; ++c)
-        list.push_back(c);
-  }
-
   using subset = std::vector<std::uint32_t>; // sorted nodes, closed over edges that are always open
   std::vector<std::uint32_t> mark(nfa.nodes_.size());
   std::uint32_t round = 0;
@@ -414,6 +427,7 @@ char_dfa char_dfa::of(const char_nfa& nfa, std::uint32_t accept) {
           mark[e.to] = round;
           set.push_back(e.to);
         }
+    charge_nodes(set.size());
     std::sort(set.begin(), set.end());
   };
   const auto accepting = [&](subset set, bool at_start) {
@@ -435,20 +449,49 @@ char_dfa char_dfa::of(const char_nfa& nfa, std::uint32_t accept) {
   close(start, [](char_nfa::gate g) { return g != char_nfa::gate::at_end; });
   states.of(start); // state 0 is only ever the start: its closure took the gates of the start
   char_dfa out;
-  std::vector<subset> targets(classes);
-  std::vector<std::uint32_t> number(classes);
+  std::vector<std::uint32_t> sets; // on the edges of the state
+  std::vector<char32_t> cuts;      // where a class begins; one more behind the last
+  std::vector<subset> targets;     // by class, as number
+  std::vector<std::uint32_t> number;
+  charged_memory held;
   constexpr std::size_t most_work = 10'000'000; // edges followed: a fraction of a second
   std::size_t work = 0;
   for (std::size_t i = 0; i < states.size(); ++i) {
     const subset from = states[i];
     out.begin_state(accepting(from, i == 0));
-    for (subset& t : targets)
-      t.clear();
+    sets.clear();
+    for (const std::uint32_t n : from)
+      for (const char_nfa::char_edge& e : nfa.nodes_[n].chars)
+        sets.push_back(e.set);
+    std::sort(sets.begin(), sets.end());
+    sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+    cuts.clear();
+    for (const std::uint32_t s : sets)
+      for (const char_range& r : nfa.sets_[s].ranges())
+        cuts.insert(cuts.end(), {r.low, r.high + 1});
+    if (cuts.empty())
+      continue;
+    charge_work(1 + cuts.size());
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    const std::size_t classes = cuts.size() - 1;
+    if (classes > targets.size()) {
+      held.add((classes - targets.size()) * (2 * sizeof(char32_t) + sizeof(subset) + sizeof(number[0])));
+      targets.resize(classes);
+      number.resize(classes);
+    }
+    for (std::size_t c = 0; c < classes; ++c)
+      targets[c].clear();
     for (const std::uint32_t n : from)
       for (const char_nfa::char_edge& e : nfa.nodes_[n].chars) {
-        for (const std::uint32_t c : classes_of_set[e.set])
-          targets[c].push_back(e.to);
-        if ((work += classes_of_set[e.set].size()) > most_work)
+        const std::size_t before = work;
+        for (const char_range& r : nfa.sets_[e.set].ranges())
+          for (auto c = static_cast<std::size_t>(std::lower_bound(cuts.begin(), cuts.end(), r.low) - cuts.begin());
+               cuts[c] <= r.high; ++c, ++work)
+            targets[c].push_back(e.to);
+        held.add((work - before) * 2 * sizeof(e.to));
+        charge_nodes(work - before);
+        if (work > most_work)
           throw automaton_too_large("takes too many steps to be made deterministic");
       }
     for (std::size_t c = 0; c < classes; ++c) {
@@ -520,6 +563,7 @@ char_dfa char_dfa::intersect(const char_dfa& other) const {
     const auto a = static_cast<std::uint32_t>(states[i] >> 32), b = static_cast<std::uint32_t>(states[i]);
     out.begin_state(accepts_[a] && other.accepts_[b]);
     const std::span<const edge> ea = edges(a), eb = other.edges(b);
+    charge_nodes(ea.size() + eb.size());
     for (std::size_t x = 0, y = 0; x < ea.size() && y < eb.size();) {
       const char32_t low = std::max(ea[x].low, eb[y].low), high = std::min(ea[x].high, eb[y].high);
       if (low <= high)
@@ -611,9 +655,11 @@ std::optional<std::vector<std::u32string>> char_dfa::enumerate(std::size_t limit
     std::uint32_t state;
     std::u32string text;
   };
-  std::vector<prefix> open{{0, {}}};
-  for (std::size_t i = 0; i < open.size(); ++i) { // every prefix leads to a word, so few words mean few prefixes
-    const prefix at = open[i];
+  std::deque<prefix> open{{0, {}}};
+  while (!open.empty()) { // every prefix leads to a word, so few words mean few prefixes
+    const prefix at = std::move(open.front());
+    open.pop_front();
+    charge_nodes(at.text.size());
     if (accepts_[at.state]) {
       if (words.size() == limit)
         return std::nullopt;
@@ -623,7 +669,7 @@ std::optional<std::vector<std::u32string>> char_dfa::enumerate(std::size_t limit
       for (char32_t c = e.low; c <= e.high; ++c) {
         if (c == first_surrogate)
           c = last_surrogate + 1;
-        if (open.size() - i > limit + 1)
+        if (open.size() > limit + 1)
           return std::nullopt;
         open.push_back({e.target, at.text + c});
       }
@@ -657,6 +703,7 @@ std::vector<char_partition::part> char_partition::of(std::span<const char_dfa* c
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     members.push_back(inside);
     all.begin_state(false);
+    charge_work(cuts.size() * languages.size() / 4);
     std::vector<std::size_t> position(languages.size());
     for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
       if (cuts[c] == first_surrogate)
@@ -683,6 +730,7 @@ std::vector<char_partition::part> char_partition::of(std::span<const char_dfa* c
     for (std::size_t s = 0; s < members.size(); ++s)
       texts.accepts_[s] = members[s] == kind;
     texts.finish();
+    charge_memory(texts.bytes());
     parts.push_back({kind, std::move(texts)});
   }
   return parts;

@@ -2,6 +2,7 @@
 // carry what JSON schema says about strings and keys: patterns, formats, lengths and excluded values, which must be
 // intersected and complemented (structured_output.md 6.3, 6.4). Texts here are decoded: JSON escapes come later.
 #pragma once
+#include "runtime/grammar/compile_budget.hpp"
 #include <compare>
 #include <cstdint>
 #include <initializer_list>
@@ -24,6 +25,7 @@ class char_set {
 public:
   char_set() = default;
   char_set(std::initializer_list<char_range> ranges);
+  explicit char_set(std::vector<char_range> ranges); // in any order, overlapping or not
 
   static char_set all();
   void add(char32_t low, char32_t high);
@@ -44,7 +46,7 @@ struct automaton_too_large : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline constexpr std::size_t max_automaton_states = 20'000;
+inline constexpr std::size_t max_automaton_states = 20'000, max_automaton_edges = 1'000'000;
 
 // Nondeterministic automaton as patterns are translated to it. Node 0 is the start; no edge may lead to it, since only
 // there the gates of the start are open.
@@ -72,6 +74,7 @@ private:
   };
   std::vector<node> nodes_;
   std::vector<char_set> sets_;
+  charged_memory held_;
 };
 
 class char_dfa {

@@ -165,6 +165,7 @@ private:
   }
 
   char_pattern atom(int depth) {
+    charge_work(1);
     const std::size_t position = at_;
     switch (const char32_t c = text_[at_]) {
     case U'(':
@@ -355,7 +356,10 @@ private:
   char_set char_class() {
     const std::size_t start = at_++;
     const bool negated = take(U'^');
-    char_set set;
+    std::vector<char_range> ranges;
+    const auto add = [&](const char_set& more) {
+      ranges.insert(ranges.end(), more.ranges().begin(), more.ranges().end());
+    };
     for (bool first = true;; first = false) {
       if (!more()) {
         at_ = start;
@@ -369,6 +373,7 @@ private:
         at_ = start;
         fail("so_syntax", "an empty class");
       }
+      charge_work(1);
       const char_set low = class_member();
       const bool single = low.ranges().size() == 1 && low.ranges()[0].low == low.ranges()[0].high;
       if (single && sees(U'-') && at_ + 1 < text_.size() && text_[at_ + 1] != U']') {
@@ -379,14 +384,15 @@ private:
             at_ = dash;
             fail("so_syntax", "a range whose ends are in the wrong order");
           }
-          set.add(low.ranges()[0].low, high.ranges()[0].low);
+          ranges.push_back({low.ranges()[0].low, high.ranges()[0].low});
           continue;
         }
-        set.add(U'-', U'-'); // `a-\d`: the dash stands for itself
-        set.add(high);
+        ranges.push_back({U'-', U'-'}); // `a-\d`: the dash stands for itself
+        add(high);
       }
-      set.add(low);
+      add(low);
     }
+    char_set set(std::move(ranges));
     if (fold_)
       set.fold_ascii_case(); // before the complement: [^a] under (?i) leaves out A too
     return negated ? set.complement() : set;

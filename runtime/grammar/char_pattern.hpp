@@ -36,6 +36,9 @@ struct pattern_options {
 // groups nested more than 256 deep.
 result<char_pattern> parse_pattern(std::string_view expression, pattern_options options = {});
 
+// What its tree needs at most, for each byte of the expression.
+inline constexpr std::size_t pattern_bytes_each = 192;
+
 // Texts that the pattern matches as a whole, and texts in which it matches somewhere. Throw automaton_too_large.
 char_dfa matched_texts(const char_pattern& pattern);
 char_dfa texts_with_match(const char_pattern& pattern);

@@ -11,6 +11,18 @@ namespace {
 
 } // namespace
 
+thread_local compile_budget* budget_in_force::current = nullptr;
+
+void charge_work(std::size_t units) {
+  if (budget_in_force::current != nullptr)
+    budget_in_force::current->work(units);
+}
+
+void charge_memory(std::size_t bytes) {
+  if (budget_in_force::current != nullptr)
+    budget_in_force::current->memory(bytes);
+}
+
 void fail_compile(const char* code, std::string message) {
   throw grammar_failure{{code, std::move(message)}};
 }

@@ -52,6 +52,49 @@ private:
   std::size_t work_ = 0, next_check_ = 4096, states_ = 0, pairs_ = 0, memory_ = 0;
 };
 
+// While it lives, what this thread builds is charged to a budget: automata and values are made far below whoever holds
+// it, and none may be made uncounted.
+class budget_in_force {
+public:
+  explicit budget_in_force(compile_budget& budget) : before_(std::exchange(current, &budget)) {}
+  ~budget_in_force() { current = before_; }
+  budget_in_force(const budget_in_force&) = delete;
+  budget_in_force& operator=(const budget_in_force&) = delete;
+
+private:
+  friend void charge_work(std::size_t units);
+  friend void charge_memory(std::size_t bytes);
+  friend class charged_memory;
+  static thread_local compile_budget* current;
+  compile_budget* before_;
+};
+
+// Charge the budget in force; without one, nothing is counted. A unit of work takes a fraction of a microsecond.
+void charge_work(std::size_t units);
+void charge_memory(std::size_t bytes);
+
+// Memory that a construction needs while it goes on.
+class charged_memory {
+public:
+  charged_memory() : budget_(budget_in_force::current) {}
+  ~charged_memory() {
+    if (budget_ != nullptr)
+      budget_->memory_freed(bytes_);
+  }
+  charged_memory(const charged_memory&) = delete;
+  charged_memory& operator=(const charged_memory&) = delete;
+  void add(std::size_t bytes) {
+    if (budget_ == nullptr)
+      return;
+    bytes_ += bytes;
+    budget_->memory(bytes);
+  }
+
+private:
+  compile_budget* budget_;
+  std::size_t bytes_ = 0;
+};
+
 [[noreturn]] void fail_compile(const char* code, std::string message);
 
 } // namespace troupe

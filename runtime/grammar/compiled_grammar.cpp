@@ -19,7 +19,8 @@ compiled_grammar::compiled_grammar(rule_network network, std::shared_ptr<const t
 
 std::size_t compiled_grammar::bytes() const {
   const std::lock_guard hold(masks_lock_);
-  return sizeof(*this) + network_->bytes() + (masks_ ? masks_->store().bytes() : 0);
+  return sizeof(*this) + network_->bytes() + mask_maker::bytes_of(known_tables_) +
+         (masks_ ? masks_->store().bytes() + masks_->table_bytes() : 0);
 }
 
 std::shared_ptr<mask_maker> compiled_grammar::masks() const {

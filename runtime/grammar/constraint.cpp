@@ -60,6 +60,7 @@ result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constra
                                        " bytes of text, more than " + std::to_string(limits.text_bytes)};
   try {
     compile_budget budget(limits, out_of_time);
+    const budget_in_force charged(budget);
     grammar_builder builder(budget);
     std::vector<std::string> warnings;
     const grammar_rule root = read_constraint(builder, what, warnings);

@@ -359,10 +359,11 @@ private:
   char_set char_class() {
     const std::size_t start = at_++;
     const bool negated = take('^');
-    char_set set;
+    std::vector<char_range> ranges;
     bool any = false;
     while (!take(']')) {
       any = true;
+      builder_.budget().work();
       const std::size_t at = at_;
       const char32_t low = class_char(start);
       char32_t high = low;
@@ -372,10 +373,11 @@ private:
       }
       if (low > high)
         fail("the range has its bounds the wrong way round", at);
-      set.add(low, high);
+      ranges.push_back({low, high});
     }
     if (!any && !negated)
       fail("an empty class matches nothing", start);
+    const char_set set(std::move(ranges));
     return negated ? set.complement() : set;
   }
 
@@ -489,6 +491,7 @@ private:
       tags.push_back({to_utf8(tag), r});
     std::vector<std::string> excluded;
     for (const std::u32string& word : list.excluded) {
+      builder_.budget().work(1 + tags.size() / 16);
       excluded.push_back(to_utf8(word));
       for (const tag_rule& t : tags)
         if (t.tag.starts_with(excluded.back()))
@@ -506,6 +509,7 @@ private:
     grammar_graph g;
     const std::uint32_t done = list.again ? 0 : g.add_state();
     for (const auto& [id, r] : list.token_tags) {
+      builder_.budget().work(1 + list.excluded_ids.size() / 16);
       if (std::find(list.excluded_ids.begin(), list.excluded_ids.end(), id) != list.excluded_ids.end())
         fail("the excluded token " + std::to_string(id) + " is a tag", start);
       not_free.push_back(id);

@@ -79,7 +79,7 @@ grammar_builder::grammar_builder(compile_budget& budget) : budget_(budget) {
 
 grammar_expr grammar_builder::add(node n) {
   budget_.work();
-  budget_.memory(sizeof(node));
+  budget_.memory(2 * sizeof(node)); // room to grow included, as below
   nodes_.push_back(n);
   return {static_cast<std::uint32_t>(nodes_.size() - 1)};
 }
@@ -94,7 +94,7 @@ grammar_expr grammar_builder::list(kind what, const std::vector<grammar_expr>& p
     n.size = std::min(most_size, n.size + nodes_[p.index].size + 1);
     n.finite = n.finite && nodes_[p.index].finite;
   }
-  budget_.memory(parts.size() * sizeof(grammar_expr));
+  budget_.memory(2 * parts.size() * sizeof(grammar_expr));
   children_.insert(children_.end(), parts.begin(), parts.end());
   return add(n);
 }
@@ -107,7 +107,7 @@ grammar_expr grammar_builder::bytes(const byte_set& one_of) {
   n.first = static_cast<std::uint32_t>(sets_.size());
   n.size = 1;
   n.finite = true;
-  budget_.memory(sizeof(byte_set));
+  budget_.memory(2 * sizeof(byte_set));
   sets_.push_back(one_of);
   return add(n);
 }
@@ -334,6 +334,7 @@ grammar_expr grammar_builder::chars(const char_set& one_of, text_form form) {
   if (one_of.empty())
     return never();
   set_key key{form, {}};
+  budget_.work(1 + one_of.ranges().size() / 4);
   for (const char_range& r : one_of.ranges())
     key.second.emplace_back(r.low, r.high);
   if (const auto found = chars_.find(key); found != chars_.end())

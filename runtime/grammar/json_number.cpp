@@ -1,5 +1,7 @@
 #include "runtime/grammar/json_number.hpp"
 
+#include "runtime/grammar/compile_budget.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -34,6 +36,7 @@ bool divides(std::string_view divisor, std::string_view digits, std::int64_t zer
     if (!rest.empty() || next != '0')
       rest += next;
     while (!less(rest, divisor)) {
+      charge_work(1 + rest.size() / 64);
       int borrow = 0;
       for (std::size_t k = 0; k < rest.size(); ++k) {
         char& d = rest[rest.size() - 1 - k];
@@ -196,7 +199,8 @@ struct number_state {
   bool negative = false;
   std::uint32_t count = 0;            // digits in this part, as far as a rule still looks
   bool nonzero_fraction = false;      // kept only where it is asked
-  std::vector<std::int8_t> order;     // one for each comparison: -1, 0, 1
+  std::vector<std::int8_t> order;     // one for each bound: -1, 0, 1
+  std::vector<std::uint32_t> equal;   // excluded constants that the magnitude can still become
   std::vector<std::uint16_t> residue; // one for each divisor; `broken` where a digit too deep was not 0
   auto operator<=>(const number_state&) const = default;
 };
@@ -209,6 +213,7 @@ public:
       compare(rules.low->value);
     if (rules.high)
       compare(rules.high->value);
+    bounds_ = comparisons_.size();
     for (const exact_decimal& v : rules.excluded)
       compare(v);
     for (const exact_decimal& d : rules.multiples_of)
@@ -226,7 +231,9 @@ public:
   char_dfa build() {
     std::vector<char_dfa::raw_state> out;
     number_state start;
-    start.order.assign(comparisons_.size(), 0);
+    start.order.assign(bounds_, 0);
+    start.equal.resize(comparisons_.size() - bounds_);
+    std::iota(start.equal.begin(), start.equal.end(), static_cast<std::uint32_t>(bounds_));
     start.residue.assign(divisors_.size(), 0);
     number(start);
     for (std::size_t i = 0; i < order_.size(); ++i) {
@@ -279,8 +286,10 @@ private:
   }
 
   std::uint32_t number(const number_state& s) {
+    charge_work(1 + s.equal.size() / 16);
     const auto [it, fresh] = numbers_.try_emplace(s, static_cast<std::uint32_t>(order_.size()));
     if (fresh) {
+      held_.add(sizeof(s) + 64 + s.order.size() + s.residue.size() * 2 + s.equal.size() * 4);
       if (order_.size() == max_automaton_states)
         throw automaton_too_large("numeric bounds and divisors together need too many states");
       order_.push_back(&it->first);
@@ -290,7 +299,7 @@ private:
 
   number_state after(number_state s, int digit) const {
     const bool in_fraction = s.at == phase::point || s.at == phase::fraction;
-    for (std::size_t i = 0; i < comparisons_.size(); ++i) {
+    for (std::size_t i = 0; i < bounds_; ++i) {
       std::int8_t& order = s.order[i];
       if (in_fraction) {
         if (order == 0 && static_cast<std::int64_t>(s.count) < fraction_count_)
@@ -305,6 +314,12 @@ private:
           order = sign(digit - comparisons_[i].digit(place));
       }
     }
+    const bool zero = s.at == phase::begin && digit == 0; // the digit before a point, which no constant has
+    std::erase_if(s.equal, [&](std::uint32_t i) {
+      const std::int64_t digits = in_fraction ? fraction_count_ : comparisons_[i].integer_digits();
+      const std::int64_t place = in_fraction ? s.count : s.count - digits;
+      return s.count < digits ? digit != comparisons_[i].digit(place) : !zero && (!in_fraction || digit != 0);
+    });
     for (std::size_t i = 0; i < divisors_.size(); ++i) {
       std::uint16_t& r = s.residue[i];
       if (!in_fraction || static_cast<std::int64_t>(s.count) < divisors_[i].places) {
@@ -332,7 +347,8 @@ private:
   // The integer part is complete: more or fewer digits than the constant's decide before their values do.
   number_state end_of_integer(number_state s) const {
     const std::int64_t digits = s.at == phase::zero ? 0 : s.count;
-    for (std::size_t i = 0; i < comparisons_.size(); ++i)
+    std::erase_if(s.equal, [&](std::uint32_t i) { return digits != comparisons_[i].integer_digits(); });
+    for (std::size_t i = 0; i < bounds_; ++i)
       if (digits != comparisons_[i].integer_digits())
         s.order[i] = digits < comparisons_[i].integer_digits() ? -1 : 1;
       else if (s.at == phase::zero)
@@ -355,10 +371,8 @@ private:
       if (multiple != d.wanted)
         return false;
     }
-    std::size_t i = 0;
-    const auto order = [&]() { // of the number against constant i, signs included
+    const auto order = [&](std::size_t i, int magnitude) { // of the number against constant i, signs included
       const comparison& c = comparisons_[i];
-      int magnitude = done.order[i++];
       if (magnitude == 0 && (fraction ? static_cast<std::int64_t>(s.count) : 0) < c.places())
         magnitude = -1; // digits of the constant are left, and the last of them is not 0
       if (c.constant.zero() && magnitude == 0)
@@ -368,23 +382,22 @@ private:
       return s.negative ? -magnitude : magnitude;
     };
     if (rules_.low)
-      if (const int o = order(); o < 0 || (o == 0 && rules_.low->exclusive))
+      if (const int o = order(0, done.order[0]); o < 0 || (o == 0 && rules_.low->exclusive))
         return false;
     if (rules_.high)
-      if (const int o = order(); o > 0 || (o == 0 && rules_.high->exclusive))
+      if (const int o = order(bounds_ - 1, done.order[bounds_ - 1]); o > 0 || (o == 0 && rules_.high->exclusive))
         return false;
-    for (std::size_t k = 0; k < rules_.excluded.size(); ++k)
-      if (order() == 0)
-        return false;
-    return true;
+    return std::none_of(done.equal.begin(), done.equal.end(), [&](std::uint32_t i) { return order(i, 0) == 0; });
   }
 
   const number_rules& rules_;
   std::vector<comparison> comparisons_; // low, high, excluded
+  std::size_t bounds_ = 0;              // how many of them are low and high
   std::vector<divisor_rule> divisors_;
   std::int64_t integer_count_ = 0, fraction_count_ = 0; // how far counts are kept
   std::map<number_state, std::uint32_t> numbers_;
   std::vector<const number_state*> order_;
+  charged_memory held_;
 };
 
 char_dfa plain_numbers(bool with_fraction) {

@@ -87,9 +87,11 @@ private:
   }
 
   grammar_rule rule_of(const schema_place& place, std::uint32_t depth) {
+    document_.budget().work(1 + place.size() / 4);
     const auto [it, fresh] = rules_.try_emplace({place, options_.indent ? depth : 0}, grammar_rule{});
     if (fresh) {
       document_.budget().pairs(1);
+      document_.budget().memory(2 * place.size() * sizeof(schema_literal));
       it->second = builder_.declare(path_of(place));
       open_.push_back({place, depth, it->second});
     }
@@ -109,7 +111,18 @@ private:
     }
     add_values(ways, listed, depth);
     std::erase(ways, builder_.never());
+    split(ways, "alternative");
     return ways.empty() ? builder_.never() : builder_.alternatives(ways);
+  }
+
+  // Parts that are too much for one rule become rules of their own.
+  void split(std::span<grammar_expr> parts, const char* name) {
+    std::size_t size = 0;
+    for (const grammar_expr p : parts)
+      size += builder_.at(p).size;
+    if (size > document_.budget().limits().states_per_rule / 2)
+      for (grammar_expr& p : parts)
+        p = builder_.call(builder_.define(name, p));
   }
 
   // --- enum and const
@@ -131,7 +144,9 @@ private:
 
   void add_values(std::vector<grammar_expr>& ways, const std::vector<const json_value*>& values, std::uint32_t depth) {
     std::vector<std::u32string> texts;
+    charged_memory held;
     for (const json_value* v : values) {
+      held.add(4 * (sizeof(std::u32string) + v->text.size())); // of a number both spellings
       if (v->is(kind::array) || v->is(kind::object))
         ways.push_back(container(*v, depth));
       else
@@ -295,7 +310,7 @@ private:
   }
 
   // Items or members whose order is free apart from what a state remembers: states are found from the start on.
-  // `State` is comparable; options(state) gives what can be read next and the states after it.
+  // `State` is comparable; options(state) gives what can be read next, blanks behind it included, and the states after.
   template <class State> struct step {
     grammar_expr reads;
     State next;
@@ -332,7 +347,7 @@ private:
           if (behind.size() > max_automaton_states)
             throw automaton_too_large("its counts and orders need too many states");
         }
-        graph.add_edge(at, after->second, builder_.sequence({s.reads, gap()}));
+        graph.add_edge(at, after->second, s.reads);
       }
     }
     graph.accepting = {end};
@@ -368,7 +383,7 @@ private:
           }
         }
         if (possible)
-          out.push_back({value_at(place, depth + 1), std::move(to)});
+          out.push_back({builder_.sequence({value_at(place, depth + 1), gap()}), std::move(to)});
       }
       return out;
     };
@@ -427,7 +442,7 @@ private:
       return give_up("too many sets of different items; lower maxItems or the number of values");
     std::vector<grammar_rule> spelled;
     for (const json_value* v : values)
-      spelled.push_back(builder_.define("value", exactly(*v, depth + 1)));
+      spelled.push_back(builder_.define("value", builder_.sequence({exactly(*v, depth + 1), gap()})));
     using state = std::uint64_t; // values seen
     const auto options = [&](const state& from) {
       std::vector<step<state>> out;
@@ -499,14 +514,15 @@ private:
       }
       if (!place)
         continue;
-      const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys.contains(names.back()); };
+      const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys->contains(names.back()); };
       shape.declared.push_back({members(a, builder_.literal(quoted_json(key)), *place, satisfied, depth,
                                         options_.any_order || k >= keys.declared),
                                 needed});
     }
+    split_members(shape);
     if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
       shape.ordered = shape.declared.size();
-    undeclared_members(shape, a, char_dfa::words(names), closed, depth);
+    undeclared_members(shape, a, names, closed, depth);
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
     if (const std::size_t sure = shape.declared.size() + 1; !shape.undeclared.empty() && shape.min > sure)
@@ -517,6 +533,18 @@ private:
                                          std::to_string(sure));
     return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
                                                            : ordered_object(shape, depth);
+  }
+
+  void split_members(object_shape& shape) {
+    std::vector<grammar_expr> all;
+    for (const declared_member& d : shape.declared)
+      for (const member& m : d.ways)
+        all.push_back(m.reads);
+    split(all, "member");
+    auto next = all.begin();
+    for (declared_member& d : shape.declared)
+      for (member& m : d.ways)
+        m.reads = *next++;
   }
 
   struct key_lists {
@@ -565,29 +593,32 @@ private:
   }
 
   // Keys that no schema here declares, sorted by the patterns that they match.
-  void undeclared_members(object_shape& shape, const schema_alternative& a, const char_dfa& declared,
+  void undeclared_members(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
                           schema_places::closing closed, std::uint32_t depth) {
+    char_dfa declared; // made below, where it is needed
     std::vector<const char_dfa*> languages{&declared};
     std::deque<char_dfa> name_languages;
     for (const schema_index s : a.schemas) {
       const schema_node& n = document_.node(s);
+      document_.budget().work(1 + n.patterns.size());
       for (const schema_node::pattern_keyed& p : n.patterns)
-        if (std::find(languages.begin(), languages.end(), p.keys) == languages.end())
+        if (languages.size() <= 64 && std::find(languages.begin(), languages.end(), p.keys) == languages.end())
           languages.push_back(p.keys);
       if (n.property_names)
         name_languages.push_back(places_.texts({{schema_literal::claim::holds, *n.property_names, nullptr}}));
     }
     const std::size_t first_name = languages.size();
-    for (const char_dfa& names : name_languages)
-      languages.push_back(&names);
+    for (const char_dfa& language : name_languages)
+      languages.push_back(&language);
     const std::size_t first_rule = languages.size();
     for (const schema_alternative::member_rule& r : a.some_member)
-      languages.push_back(&r.keys);
+      languages.push_back(r.keys.get());
     if (languages.size() > 64)
       throw automaton_too_large("more than 60 patterns for the keys of one object");
     if (first_name == 1 && !places_.undeclared_place(
                                a, [](const char_dfa&) { return false; }, closed))
       return; // no pattern, and nothing else is allowed
+    declared = char_dfa::words(names);
     std::vector<char_partition::part> parts;
     if (languages.size() == 1)
       parts.push_back({0, declared.complement()});
@@ -609,7 +640,7 @@ private:
       if (!place)
         continue;
       const grammar_expr key = part.texts.is_everything() ? builder_.json_string(0) : builder_.json_string(part.texts);
-      const auto counts = [&](const schema_alternative::member_rule& r) { return matches(r.keys); };
+      const auto counts = [&](const schema_alternative::member_rule& r) { return matches(*r.keys); };
       for (member& m : members(a, key, *place, counts, depth, true)) {
         m.part = p;
         shape.undeclared.push_back(std::move(m));
@@ -746,9 +777,10 @@ private:
       for (std::size_t i = 0; i < n; ++i)
         if (!(from.progress >> i & 1))
           for (const member& m : shape.declared[i].ways)
-            out.push_back({m.reads, after(shape, from, from.progress | std::uint64_t{1} << i, m)});
+            out.push_back(
+                {builder_.sequence({m.reads, gap()}), after(shape, from, from.progress | std::uint64_t{1} << i, m)});
       for (const member& m : shape.undeclared)
-        out.push_back({m.reads, after(shape, from, from.progress, m)});
+        out.push_back({builder_.sequence({m.reads, gap()}), after(shape, from, from.progress, m)});
       return out;
     };
     return walk<object_state>('{', '}', depth, {}, options, [&](const object_state& s) {

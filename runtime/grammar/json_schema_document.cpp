@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <unordered_set>
 
 namespace troupe {
 namespace {
@@ -104,10 +105,8 @@ json_types type_of(const json_value& value) {
 }
 
 const schema_index* schema_node::property(std::string_view key) const {
-  for (const keyed& p : properties)
-    if (p.key == key)
-      return &p.schema;
-  return nullptr;
+  const auto at = declared.find(key);
+  return at != declared.end() ? &at->second : nullptr;
 }
 
 schema_document::schema_document(std::string_view text, options how, compile_budget& budget,
@@ -117,7 +116,6 @@ schema_document::schema_document(std::string_view text, options how, compile_bud
   if (!parsed)
     fail_compile(parsed.failure().code == "so_syntax" ? "so_syntax" : "so_too_complex",
                  "JSON schema: " + parsed.failure().message);
-  budget.memory(text.size() * 16);
   text_ = std::move(*parsed);
   if (const json_value* draft = text_.is(kind::object) ? text_.find("$schema") : nullptr) {
     old_ids_ = draft->text.find("draft-04") != std::string::npos;
@@ -142,6 +140,7 @@ void schema_document::unsupported(const std::string& path, const std::string& wh
 
 // Addresses and anchors of all schemas that stand where a schema is expected. The nesting is that of the text.
 void schema_document::register_names(const json_value& schema, const std::string& path, std::uint32_t in, int depth) {
+  budget_.work(1 + path.size() / 256);
   if (!schema.is(kind::object))
     return;
   const auto text_at = [&](std::string_view key) -> const std::string* {
@@ -155,6 +154,7 @@ void schema_document::register_names(const json_value& schema, const std::string
       resources_[in].anchors.try_emplace(id->substr(hash + 1), &schema, path); // drafts 4 to 7
     if (hash != 0 && !id->empty()) {
       if (depth > 0) {
+        budget_.memory(sizeof(resource) + 2 * address.size() + path.size());
         in = static_cast<std::uint32_t>(resources_.size());
         resources_.push_back({address, {}, {}, &schema, path});
         resource_at_.emplace(&schema, in);
@@ -164,6 +164,8 @@ void schema_document::register_names(const json_value& schema, const std::string
       resource_by_address_.try_emplace(address, in);
     }
   }
+  if (text_at("$anchor") || text_at("$dynamicAnchor"))
+    budget_.memory(path.size());
   if (const std::string* anchor = text_at("$anchor"))
     resources_[in].anchors.try_emplace(*anchor, &schema, path);
   if (const std::string* anchor = text_at("$dynamicAnchor")) {
@@ -251,6 +253,7 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
   const std::string_view address = reference.substr(0, hash);
   std::uint32_t in = from;
   if (!address.empty()) {
+    budget_.work(1 + resources_[from].address.size() / 256);
     const auto found = resource_by_address_.find(resolve_address(resources_[from].address, address));
     if (found == resource_by_address_.end())
       fail_compile("so_unsupported", failure + "no schema in this text has that address, and nothing is fetched; copy "
@@ -270,6 +273,8 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
 const char_dfa* schema_document::pattern_language(const std::string& expression, const std::string& path) {
   if (const auto it = patterns_.find(expression); it != patterns_.end())
     return &it->second;
+  charged_memory held;
+  held.add(expression.size() * pattern_bytes_each);
   // Patterns of schemas are those of ECMA 262, where `.` stops at the end of a line.
   const auto pattern = parse_pattern(expression, {.dot_excludes_newline = true});
   if (!pattern) {
@@ -283,6 +288,7 @@ const char_dfa* schema_document::pattern_language(const std::string& expression,
   try {
     char_dfa language = texts_with_match(*pattern);
     budget_.states(language.size());
+    budget_.memory(expression.size() + language.bytes());
     return &patterns_.emplace(expression, std::move(language)).first->second;
   } catch (const automaton_too_large& e) {
     fail_compile("so_too_complex", path + ": the pattern " + e.what());
@@ -336,8 +342,10 @@ private:
     if (!value_->is(kind::object))
       malformed("an object of schemas");
     std::vector<schema_node::keyed> out;
-    for (const auto& [name, sub] : value_->members)
+    for (const auto& [name, sub] : value_->members) {
+      document_.budget_.memory(4 * sizeof(schema_node::keyed) + name.size());
       out.push_back({name, schema(sub, here() + pointer_part(name))});
+    }
     return out;
   }
   std::uint64_t count() const {
@@ -357,12 +365,14 @@ private:
   }
   std::vector<std::string> text_list(const json_value& list) const {
     std::vector<std::string> out;
+    std::unordered_set<std::string_view> seen;
     if (!list.is(kind::array))
       malformed("a list of strings");
     for (const json_value& v : list.items) {
       if (!v.is(kind::string))
         malformed("a list of strings");
-      if (std::find(out.begin(), out.end(), v.text) == out.end())
+      document_.budget_.work();
+      if (seen.insert(v.text).second)
         out.push_back(v.text);
     }
     return out;
@@ -498,6 +508,8 @@ private:
   bool of_objects() {
     if (is("properties")) {
       node_.properties = schema_map();
+      for (const schema_node::keyed& p : node_.properties)
+        node_.declared.emplace(p.key, p.schema);
       node_.object_keywords = true;
       mark(schema_node::step::members);
     } else if (is("patternProperties")) {

@@ -69,6 +69,7 @@ struct schema_node {
   bool unique_items = false;
 
   std::vector<keyed> properties;
+  std::unordered_map<std::string_view, schema_index> declared; // the same by key
   std::vector<pattern_keyed> patterns;
   std::optional<schema_index> additional, unevaluated, property_names;
   std::vector<std::string> required;

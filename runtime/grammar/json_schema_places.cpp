@@ -26,15 +26,6 @@ schema_literal differs(const json_value& v) {
   return {claim::differs, 0, &v};
 }
 
-bool has(const std::vector<std::string>& list, const std::string& key) {
-  return std::find(list.begin(), list.end(), key) != list.end();
-}
-
-void add_once(std::vector<std::string>& list, const std::string& key) {
-  if (!has(list, key))
-    list.push_back(key);
-}
-
 template <class T> void lower(std::optional<T>& bound, const T& value) {
   if (!bound || value < *bound)
     bound = value;
@@ -42,11 +33,40 @@ template <class T> void lower(std::optional<T>& bound, const T& value) {
 
 } // namespace
 
-bool schema_alternative::requires_key(const std::string& key) const {
-  return has(required, key);
+void key_list::add(const std::string& key) {
+  charge_work(1);
+  if (contains(key))
+    return;
+  keys_.push_back(key);
+  if (keys_.size() == few + 1)
+    known_.insert(keys_.begin(), keys_.end());
+  else if (keys_.size() > few)
+    known_.insert(key);
 }
-bool schema_alternative::forbids_key(const std::string& key) const {
-  return has(forbidden, key);
+
+bool key_list::contains(const std::string& key) const {
+  return keys_.size() > few ? known_.contains(key) : std::find(keys_.begin(), keys_.end(), key) != keys_.end();
+}
+
+void schema_alternative::require(const std::string& key) {
+  required.add(key);
+  if (forbidden.contains(key))
+    types &= ~type_object;
+}
+
+void schema_alternative::forbid(const std::string& key) {
+  forbidden.add(key);
+  if (required.contains(key))
+    types &= ~type_object;
+}
+
+std::size_t schema_alternative::bytes() const {
+  constexpr std::size_t key = 2 * sizeof(std::string) + 48;
+  return sizeof(*this) + 8 * ((values ? values->size() : 0) + excluded.size() + applied_by.size()) +
+         4 * schemas.size() + sizeof(text_rule) * texts.size() + sizeof(item_rule) * contains.size() +
+         sizeof(one_item) * single_items.size() + sizeof(one_member) * single_members.size() +
+         sizeof(member_rule) * some_member.size() + key * (required.size() + forbidden.size() + unique_items.size()) +
+         sizeof(exact_decimal) * (numbers.multiples_of.size() + numbers.not_multiples_of.size());
 }
 
 // Unfolds a place into its alternatives: a stack of partly unfolded ones, each with what is still to be looked at.
@@ -90,6 +110,7 @@ private:
     schema_alternative done;
     std::vector<task> open; // the next one last
     std::set<schema_literal> seen;
+    json_types sorted = 0; // types by which the values are sorted out
   };
 
   [[noreturn]] static void too_many() {
@@ -110,10 +131,10 @@ private:
     return rule([types](schema_alternative& a) { a.types &= types; });
   }
   static task need(const std::string& key) {
-    return rule([key](schema_alternative& a) { add_once(a.required, key); });
+    return rule([key](schema_alternative& a) { a.require(key); });
   }
   static task forbid(const std::string& key) {
-    return rule([key](schema_alternative& a) { add_once(a.forbidden, key); });
+    return rule([key](schema_alternative& a) { a.forbid(key); });
   }
 
   // Works on a state until it is an alternative (true), empty, or split into others on the stack.
@@ -139,12 +160,14 @@ private:
         if (t.branches.size() > 1) {
           if (stack_.size() + t.branches.size() > max_alternatives)
             too_many();
-          document_.budget().work(t.branches.size() * (s.done.schemas.size() + s.open.size()));
+          const std::size_t bytes = bytes_of(s);
           for (auto b = t.branches.rbegin(); b + 1 != t.branches.rend(); ++b) {
+            document_.budget().work(1 + bytes / 256);
+            held_.add(bytes + bytes_of(*b));
             state other = s;
             other.open.insert(other.open.end(), std::make_move_iterator(b->rbegin()),
                               std::make_move_iterator(b->rend()));
-            if (settle(other.done))
+            if (settle(other))
               stack_.push_back(std::move(other));
           }
         }
@@ -152,14 +175,24 @@ private:
         s.open.insert(s.open.end(), std::make_move_iterator(first.rbegin()), std::make_move_iterator(first.rend()));
         break;
       }
-      if (!settle(s.done))
+      if (!settle(s))
         return false;
     }
     return true;
   }
 
+  static std::size_t bytes_of(const branch& tasks) {
+    std::size_t sum = tasks.size() * (sizeof(task) + 64); // with what a rule keeps
+    for (const task& t : tasks)
+      for (const branch& b : t.branches)
+        sum += bytes_of(b);
+    return sum;
+  }
+  static std::size_t bytes_of(const state& s) { return s.done.bytes() + bytes_of(s.open) + 64 * s.seen.size(); }
+
   // Takes away types that cannot be any more; false if none is left.
-  static bool settle(schema_alternative& a) {
+  static bool settle(state& s) {
+    schema_alternative& a = s.done;
     const number_rules& n = a.numbers;
     if (n.low && n.high &&
         (n.low->value > n.high->value || (n.low->value == n.high->value && (n.low->exclusive || n.high->exclusive))))
@@ -168,11 +201,13 @@ private:
       a.types &= ~type_string;
     if (a.max_items && *a.max_items < a.min_items)
       a.types &= ~type_array;
-    if ((a.max_properties && *a.max_properties < std::max<std::uint64_t>(a.min_properties, a.required.size())) ||
-        std::any_of(a.required.begin(), a.required.end(), [&](const std::string& k) { return a.forbids_key(k); }))
+    if (a.max_properties && *a.max_properties < std::max<std::uint64_t>(a.min_properties, a.required.size()))
       a.types &= ~type_object;
-    if (a.values)
+    if (a.values && s.sorted != a.types) {
+      charge_work(1 + a.values->size() / 16);
       std::erase_if(*a.values, [&](const json_value* v) { return !(type_of(*v) & a.types); });
+      s.sorted = a.types;
+    }
     return a.types != 0 && (!a.values || !a.values->empty());
   }
 
@@ -287,12 +322,13 @@ private:
     if (n.max_properties)
       lower(a.max_properties, *n.max_properties);
     for (const std::string& key : n.required)
-      add_once(a.required, key);
+      a.require(key);
   }
 
   task one_of(schema_index index, const schema_node& n) {
     std::vector<branch> branches;
     for (std::size_t i = 0; i < n.one_of.size(); ++i) {
+      held_.add(sizeof(task) * n.one_of.size()); // at most one for each of the others
       branch b{literal(holds(n.one_of[i]), index)};
       for (std::size_t k = 0; exact_ && k < n.one_of.size(); ++k)
         if (k != i && !disjoint(index, n, i, k))
@@ -352,6 +388,13 @@ private:
   }
 
   void unfold_failing(state& s, const schema_node& n) {
+    std::size_t most = n.prefix_items.size() + n.required.size() + n.properties.size() + n.patterns.size() +
+                       n.all_of.size() + n.any_of.size() + n.one_of.size() * (n.one_of.size() + 1) / 2 +
+                       (n.values ? n.values->size() : 0);
+    for (const schema_node::dependent_keys& d : n.dependent_required)
+      most += d.needs.size();
+    held_.add(most * (sizeof(branch) + 4 * sizeof(task))); // a way is a few tasks, with what their rules keep
+    document_.budget().work(1 + most);
     std::vector<branch> ways;
     if (n.types) {
       json_types others = type_any & ~*n.types;
@@ -441,9 +484,9 @@ private:
   }
 
   static task some_member(char_dfa keys, std::optional<schema_literal> value, std::string path) {
-    return rule([r = schema_alternative::member_rule{std::move(keys), value, std::move(path)}](schema_alternative& a) {
-      a.some_member.push_back(r);
-    });
+    return rule(
+        [r = schema_alternative::member_rule{std::make_shared<const char_dfa>(std::move(keys)), value,
+                                             std::move(path)}](schema_alternative& a) { a.some_member.push_back(r); });
   }
 
   void members_fail(std::vector<branch>& ways, const schema_node& n) {
@@ -564,6 +607,7 @@ private:
   bool exact_;
   std::size_t trials_ = 0;
   std::vector<state> stack_;
+  charged_memory held_;
 };
 
 bool schema_places::add(schema_place& place, const schema_literal& literal) {
@@ -573,6 +617,7 @@ bool schema_places::add(schema_place& place, const schema_literal& literal) {
     if (n.always)
       return *n.always == positive;
   }
+  document_.budget().work(1 + place.size() / 16);
   if (std::find(place.begin(), place.end(), literal) == place.end())
     place.push_back(literal);
   return true;
@@ -594,7 +639,7 @@ bool schema_places::evaluated(const schema_alternative& a, schema_index by, bool
   while (!open.empty()) {
     const schema_index at = open.back();
     open.pop_back();
-    document_.budget().work();
+    document_.budget().work(1 + a.applied_by.size() / 16);
     const schema_node& n = document_.node(at);
     if (looks_at(n))
       return true;
@@ -638,6 +683,7 @@ std::optional<schema_place> schema_places::member_place(const schema_alternative
         }))
       possible &= add(place, holds(*n.unevaluated));
   }
+  document_.budget().work(1 + a.single_members.size() / 16);
   for (const schema_alternative::one_member& m : a.single_members)
     if (key && m.key == *key) {
       possible &= add(place, m.value);
@@ -674,6 +720,7 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
   for (const schema_index s : a.schemas) {
     const schema_node& n = document_.node(s);
     const bool listed = index < n.prefix_items.size();
+    document_.budget().work();
     declared |= listed;
     if (listed)
       possible &= add(place, holds(n.prefix_items[index]));
@@ -691,6 +738,7 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
       possible &= add(place, holds(document_.any_of(allowed, n.path + "/unevaluatedItems")));
     }
   }
+  document_.budget().work(1 + a.single_items.size() / 16);
   for (const schema_alternative::one_item& i : a.single_items)
     if (i.index == index)
       possible &= add(place, i.item);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe {
@@ -25,6 +26,21 @@ struct schema_literal {
 };
 
 using schema_place = std::vector<schema_literal>; // without repetitions, in the order of the text
+
+// Keys in the order in which they came, each once.
+class key_list {
+public:
+  void add(const std::string& key);
+  bool contains(const std::string& key) const;
+  std::size_t size() const { return keys_.size(); }
+  auto begin() const { return keys_.begin(); }
+  auto end() const { return keys_.end(); }
+
+private:
+  static constexpr std::size_t few = 16; // are looked at one by one
+  std::vector<std::string> keys_;
+  std::unordered_set<std::string> known_; // the same, if they are more
+};
 
 struct schema_alternative {
   struct text_rule {
@@ -47,7 +63,7 @@ struct schema_alternative {
     schema_literal value;
   };
   struct member_rule { // at least one member has such a key and value; without `value` any
-    char_dfa keys;
+    std::shared_ptr<const char_dfa> keys;
     std::optional<schema_literal> value;
     std::string path;
   };
@@ -73,14 +89,15 @@ struct schema_alternative {
   std::vector<item_rule> contains;
   std::vector<one_item> single_items;
 
-  std::vector<std::string> required, forbidden;
+  key_list required, forbidden;
   std::vector<one_member> single_members;
   std::vector<member_rule> some_member;
   std::uint64_t min_properties = 0;
   std::optional<std::uint64_t> max_properties;
 
-  bool requires_key(const std::string& key) const;
-  bool forbids_key(const std::string& key) const;
+  void require(const std::string& key);
+  void forbid(const std::string& key);
+  std::size_t bytes() const; // about, of memory
 };
 
 class schema_places {

@@ -96,10 +96,9 @@ private:
       const std::optional<schema_index> s = i < n.prefix_items.size() ? std::optional(n.prefix_items[i]) : n.items;
       if (s && !holds(*s, value.items[i], depth + 1))
         return false;
-      for (std::size_t k = 0; n.unique_items && k < i; ++k)
-        if (same_value(value.items[i], value.items[k]))
-          return false;
     }
+    if (n.unique_items && !json_value_set(value.items).all_different())
+      return false;
     if (n.contains) {
       const auto found =
           static_cast<std::uint64_t>(std::count_if(value.items.begin(), value.items.end(), [&](const json_value& v) {

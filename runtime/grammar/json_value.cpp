@@ -1,5 +1,6 @@
 #include "runtime/grammar/json_value.hpp"
 
+#include "runtime/grammar/compile_budget.hpp"
 #include "runtime/tokenizer/utf8.hpp"
 
 #include <algorithm>
@@ -58,6 +59,7 @@ private:
   }
 
   json_value value(std::size_t depth) {
+    charge_work(1);
     if (depth > limits_.depth)
       throw error{"so_too_complex", "nested more than " + std::to_string(limits_.depth) + " deep"};
     json_value v;
@@ -97,6 +99,7 @@ private:
         if (!take(":"))
           fail("`:` is expected");
         blanks();
+        charge_memory(3 * sizeof(json_value::member) + 64); // and in the table of the keys seen
         json_value member = value(depth + 1);
         const auto [it, fresh] = seen.try_emplace(key, v.members.size());
         if (fresh)
@@ -120,6 +123,7 @@ private:
     if (!take("]"))
       do {
         blanks();
+        charge_memory(3 * sizeof(json_value)); // while the list grows, too
         v.items.push_back(value(depth + 1));
         blanks();
       } while (take(",") || (!take("]") && (fail("`,` or `]` is expected"), false)));
@@ -231,6 +235,7 @@ const json_value* json_value::find(std::string_view key) const {
 }
 
 bool same_value(const json_value& a, const json_value& b) {
+  charge_work(1 + a.text.size() / 256);
   if (a.what != b.what)
     return false;
   switch (a.what) {
@@ -256,39 +261,66 @@ bool same_value(const json_value& a, const json_value& b) {
 
 namespace {
 
-bool is_container(const json_value& v) {
-  return v.is(json_value::kind::array) || v.is(json_value::kind::object);
+void add_key(const json_value& v, std::string& out) { // equal for equal values only
+  charge_work(1 + (v.text.size() + v.number.digits.size()) / 256);
+  const auto add_text = [&](std::string_view text) { out += std::to_string(text.size()) + ':' + std::string(text); };
+  switch (v.what) {
+  case json_value::kind::null:
+    out += 'n';
+    break;
+  case json_value::kind::boolean:
+    out += v.truth ? 't' : 'f';
+    break;
+  case json_value::kind::number:
+    out += (v.number.negative ? "-" : "+") + v.number.digits + "e" + std::to_string(v.number.exponent);
+    break;
+  case json_value::kind::string:
+    out += 's';
+    add_text(v.text);
+    break;
+  case json_value::kind::array:
+    out += '[';
+    for (const json_value& item : v.items) {
+      add_key(item, out);
+      out += ',';
+    }
+    out += ']';
+    break;
+  case json_value::kind::object: {
+    std::vector<const json_value::member*> sorted;
+    for (const json_value::member& m : v.members)
+      sorted.push_back(&m);
+    std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+    out += '{';
+    for (const json_value::member* m : sorted) {
+      add_text(m->first);
+      add_key(m->second, out);
+      out += ',';
+    }
+    out += '}';
+    break;
+  }
+  }
 }
 
-std::string scalar_key(const json_value& v) { // equal for equal values only
-  switch (v.what) {
-  case json_value::kind::string:
-    return "s" + v.text;
-  case json_value::kind::number:
-    return (v.number.negative ? "-" : "+") + v.number.digits + "e" + std::to_string(v.number.exponent);
-  case json_value::kind::boolean:
-    return v.truth ? "t" : "f";
-  default:
-    return "n";
-  }
+std::string key_of(const json_value& v) {
+  std::string key;
+  add_key(v, key);
+  return key;
 }
 
 } // namespace
 
-json_value_set::json_value_set(const std::vector<json_value>& values) {
+json_value_set::json_value_set(const std::vector<json_value>& values) : values_(values.size()) {
   for (const json_value& v : values) {
-    if (is_container(v))
-      containers_.push_back(&v);
-    else
-      scalars_.insert(scalar_key(v));
+    std::string key = key_of(v);
+    charge_memory(sizeof(key) + key.capacity() + 32);
+    keys_.insert(std::move(key));
   }
 }
 
 bool json_value_set::contains(const json_value& value) const {
-  if (!is_container(value))
-    return scalars_.contains(scalar_key(value));
-  return std::any_of(containers_.begin(), containers_.end(),
-                     [&](const json_value* v) { return same_value(*v, value); });
+  return keys_.contains(key_of(value));
 }
 
 result<json_value> parse_json(std::string_view text, json_limits limits) {

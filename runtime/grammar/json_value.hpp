@@ -35,16 +35,17 @@ private:
 // By value as JSON schema compares: 1 equals 1.0, the order of members does not count.
 bool same_value(const json_value& a, const json_value& b);
 
-// Values to be found among many: by hash unless they are arrays or objects. The values must outlive it.
+// Values to be found among many.
 class json_value_set {
 public:
   json_value_set() = default;
   explicit json_value_set(const std::vector<json_value>& values);
   bool contains(const json_value& value) const;
+  bool all_different() const { return keys_.size() == values_; }
 
 private:
-  std::unordered_set<std::string> scalars_;
-  std::vector<const json_value*> containers_;
+  std::size_t values_ = 0;
+  std::unordered_set<std::string> keys_;
 };
 
 struct json_limits {

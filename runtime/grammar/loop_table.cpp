@@ -108,6 +108,13 @@ loop_table::loop_table(const token_vocabulary& vocabulary, const byte_dfa& round
   for (const late_exit& e : late_)
     sorted[free[e.first]++] = e;
   late_ = std::move(sorted);
+
+  first_bytes_ = sizeof(*this) + rows_.size() * vocabulary.words() * 4 + late_.size() * sizeof(late_exit) +
+                 bounded_.size() * sizeof(bounded_[0]);
+  for (const auto& list : by_rounds_)
+    first_bytes_ += list.size() * 4;
+  for (const early_exit& e : early_)
+    first_bytes_ += sizeof(e) + e.before.size();
 }
 
 loop_table::~loop_table() {
@@ -148,11 +155,7 @@ const token_trie& loop_table::rests(unsigned char first) const {
 }
 
 std::size_t loop_table::bytes() const {
-  std::size_t sum = rows_.size() * vocabulary_.words() * 4 + late_.size() * sizeof(late_exit);
-  for (const auto& list : by_rounds_)
-    sum += list.size() * 4;
-  for (const early_exit& e : early_)
-    sum += sizeof(e) + e.before.size();
+  std::size_t sum = first_bytes_;
   for (const auto& row : bounded_)
     sum += row.load() != nullptr ? vocabulary_.words() * 4 : 0;
   for (const auto& slot : rests_)

@@ -47,7 +47,7 @@ public:
   // A trie over all rests that begin with this byte, made when first asked for: most loops are left by few bytes. Its
   // ids are indices of late().
   const token_trie& rests(unsigned char first) const;
-  std::size_t bytes() const;
+  std::size_t bytes() const; // grows with what is made later
 
 private:
   // Rows for so many rounds are made at once; nearly all tokens are shorter than more.
@@ -60,6 +60,7 @@ private:
   std::vector<late_exit> late_;                 // by `first`
   std::array<std::uint32_t, 257> late_first_{}; // of late_, by `first`
   std::vector<unsigned char> rest_bytes_;
+  std::size_t first_bytes_ = 0; // of all this
   // Made when first asked for: by first byte, and rows for numbers of rounds between.
   mutable std::array<std::atomic<const token_trie*>, 256> rests_{};
   mutable std::vector<std::atomic<const std::uint32_t*>> bounded_;

@@ -63,6 +63,22 @@ const loop_table* mask_maker::table_below(std::int32_t index, std::uint32_t node
   return known.get();
 }
 
+std::size_t mask_maker::bytes_of(const table_list& tables) {
+  std::size_t sum = 0;
+  for (const auto& t : tables)
+    if (t)
+      sum += t->bytes() / static_cast<std::size_t>(t.use_count());
+  return sum;
+}
+
+std::size_t mask_maker::table_bytes() {
+  const std::lock_guard hold(tables_lock_);
+  std::size_t sum = bytes_of(tables_);
+  for (const auto& [place, t] : tables_below_)
+    sum += t ? t->bytes() / static_cast<std::size_t>(t.use_count()) : 0;
+  return sum;
+}
+
 void mask_maker::fill(frontier f, std::uint32_t* row, mask_work& work) {
   const std::size_t row_bytes = vocabulary_->words() * 4;
   if (const void* known = store_.attached(f).load(std::memory_order_acquire)) {

@@ -30,6 +30,9 @@ public:
   // kept, so that a next attempt is less.
   void fill(frontier f, std::uint32_t* row, mask_work& work);
 
+  std::size_t table_bytes(); // what falls to this one of the tables that it holds
+  static std::size_t bytes_of(const table_list& tables);
+
 private:
   // A frontier that reads words of one prefix code over and over.
   struct loop_place {

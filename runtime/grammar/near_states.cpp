@@ -67,6 +67,7 @@ private:
     view& v = views_[i];
     std::vector<std::uint32_t> reached{states_[i]};
     for (std::size_t k = 0; k < reached.size(); ++k) {
+      budget_.work(1 + reached.size() / 16);
       v.ends |= net_.is_end[reached[k]] != 0;
       for (const rule_network::edge& e : net_.edges_of(reached[k])) {
         if (e.kind == edge_kind::free) {

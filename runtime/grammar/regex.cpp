@@ -71,10 +71,11 @@ private:
 
 grammar_expr regex_expression(grammar_builder& builder, std::string_view pattern, const regex_options& options,
                               text_form form) {
+  charged_memory held;
+  held.add(pattern.size() * pattern_bytes_each);
   const result<char_pattern> tree = parse_pattern(pattern, {options.dot_excludes_newline});
   if (!tree)
     throw grammar_failure{tree.failure()};
-  builder.budget().work(pattern.size());
   return expression_maker(builder, options.search, form).make(*tree, true, true);
 }
 

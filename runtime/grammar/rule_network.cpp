@@ -55,7 +55,7 @@ private:
 
   std::uint32_t add_state() {
     budget_.states(1);
-    budget_.memory(2 * sizeof(rule_network::edge) + 16);
+    budget_.memory(16);
     if (states_ - first_state_ > budget_.limits().states_per_rule)
       fail_compile("so_too_complex", "a rule of the constraint needs more than " +
                                          std::to_string(budget_.limits().states_per_rule) +
@@ -65,6 +65,7 @@ private:
 
   void add(rule_network::edge e) {
     budget_.work();
+    budget_.memory(3 * sizeof(rule_network::edge)); // with the copies that sort them
     net_.edges.push_back(e);
   }
   [[gnu::noinline]] void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
@@ -102,7 +103,7 @@ private:
     std::vector<std::pair<grammar_expr, std::uint32_t>> open{{e, 0}}; // calls on the way; fewer ones first
     std::vector<std::uint32_t> called;
     for (std::size_t i = 0; i < open.size() && first.count() < wide_bytes; ++i) {
-      budget_.work();
+      budget_.work(1 + called.size() / 16);
       const auto [at, calls] = open[i];
       const grammar_builder::node& n = builder_.at(at);
       if (n.what == kind::bytes) {

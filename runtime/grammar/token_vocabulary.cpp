@@ -100,12 +100,11 @@ std::shared_ptr<const token_vocabulary> token_vocabulary::of(const tokenizer& t,
   for (std::int32_t id = 0; id < t.vocab_size(); ++id)
     if (!t.is_special(id) && !(block_added && t.is_added(id)))
       texts[static_cast<std::size_t>(id)] = t.bytes(id);
-  auto made = std::make_shared<const token_vocabulary>(texts, model_vocabulary, t.eos_id());
-  // nearly every constraint will ask for JSON strings
+  auto made = std::make_shared<token_vocabulary>(texts, model_vocabulary, t.eos_id());
   compile_budget budget;
   grammar_builder builder(budget);
   if (const auto json = finite_dfa(builder, builder.json_char(), 2'000, budget))
-    (void)made->table_of(*json);
+    made->json_table_ = made->table_of(*json);
   return made;
 }
 
@@ -120,7 +119,10 @@ std::shared_ptr<const loop_table> token_vocabulary::known_table(const byte_dfa& 
                                                                 std::optional<std::uint32_t> below) const {
   const std::lock_guard hold(tables_lock_);
   const auto found = tables_.find({round, below});
-  return found != tables_.end() ? found->second : nullptr;
+  auto known = found != tables_.end() ? found->second.lock() : nullptr;
+  if (known)
+    keep(known);
+  return known;
 }
 
 std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& round,
@@ -130,7 +132,24 @@ std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& rou
   // Made outside of the lock: others need not wait, and the same table made twice does no harm.
   auto made = std::make_shared<const loop_table>(*this, round, below);
   const std::lock_guard hold(tables_lock_);
-  return tables_.emplace(std::pair(round, below), std::move(made)).first->second;
+  std::erase_if(tables_, [](const auto& t) { return t.second.expired(); });
+  std::weak_ptr<const loop_table>& known = tables_[std::pair(round, below)];
+  if (auto other = known.lock())
+    return other;
+  known = made;
+  keep(made);
+  return made;
+}
+
+// Under the lock. The oldest go, whose memory is given back once nobody holds them.
+void token_vocabulary::keep(const std::shared_ptr<const loop_table>& table) const {
+  const auto at = std::find(recent_.begin(), recent_.end(), table);
+  recent_.splice(recent_.begin(), recent_, at != recent_.end() ? at : recent_.insert(recent_.end(), table));
+  std::size_t bytes = 0;
+  for (auto t = recent_.begin(); t != recent_.end();) {
+    bytes += (*t)->bytes();
+    t = bytes > kept_table_bytes && t != recent_.begin() ? recent_.erase(t) : std::next(t);
+  }
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "runtime/grammar/byte_dfa.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -73,18 +74,24 @@ public:
   const token_trie& far() const { return far_; }       // those of more than near_bytes
 
   // The masks of a loop over `round`, a prefix code, for all tokens or for those below a node of the trie; made when
-  // first asked for, then shared.
+  // first asked for, then shared. It lives as long as somebody holds it, or as it is among the last ones asked for.
   std::shared_ptr<const loop_table> table_of(const byte_dfa& round, std::optional<std::uint32_t> below = {}) const;
-  // Null where nobody has asked for it yet.
+  // Null where there is none now.
   std::shared_ptr<const loop_table> known_table(const byte_dfa& round, std::optional<std::uint32_t> below = {}) const;
 
+  static constexpr std::size_t kept_table_bytes = std::size_t{32} << 20; // of tables that perhaps nobody holds
+
 private:
+  void keep(const std::shared_ptr<const loop_table>& table) const;
+
   std::int32_t size_, end_token_;
   std::vector<char> text_;
   std::vector<std::uint32_t> text_first_;
   token_trie trie_, quoted_, far_;
+  std::shared_ptr<const loop_table> json_table_; // of JSON strings, which nearly every constraint asks for
   mutable std::mutex tables_lock_;
-  mutable std::map<std::pair<byte_dfa, std::optional<std::uint32_t>>, std::shared_ptr<const loop_table>> tables_;
+  mutable std::map<std::pair<byte_dfa, std::optional<std::uint32_t>>, std::weak_ptr<const loop_table>> tables_;
+  mutable std::list<std::shared_ptr<const loop_table>> recent_; // the newest first
 };
 
 // Bit rows of §5.3.

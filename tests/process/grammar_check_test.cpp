@@ -44,4 +44,15 @@ BOOST_AUTO_TEST_CASE(refusals_and_bad_lines) {
   BOOST_TEST(got[3]["cases"][1]["verdict"] == "reject");
 }
 
+// The limit of time is one of complexity: there is no option to raise.
+BOOST_AUTO_TEST_CASE(what_takes_too_long_is_too_complex) {
+  const auto run = troupe_reading("{\"id\":\"t\",\"kind\":\"json_schema\",\"source\":\"{\\\"type\\\":\\\"string\\\","
+                                  "\\\"pattern\\\":\\\"^(?:[ab]{1,15000})(?:()?){50000}$\\\"}\",\"cases\":[]}\n",
+                                  {"grammar", "check"});
+  BOOST_TEST(run.exit_code == 0);
+  const auto got = json_lines(run.out);
+  BOOST_REQUIRE(got.size() == 1u);
+  BOOST_TEST(got[0]["refused"].get<std::string>().starts_with("so_too_complex: compiling it takes more than 2 s"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -570,11 +570,28 @@ BOOST_AUTO_TEST_CASE(hostile_schemas_are_answered) {
   std::string keys = R"({"type":"object","properties":{)";
   for (int i = 0; i < 3000; ++i)
     keys += (i ? ",\"key" : "\"key") + std::to_string(i) + "\":{\"type\":\"integer\"}";
-  answered(keys + "}}");
+  BOOST_TEST(answered(keys + "}}") == "compiled");
   std::string words = R"({"type":"string","pattern":")";
   for (int i = 0; i < 10'000; ++i)
     words += "w" + std::to_string(i * 7919) + "|";
   BOOST_TEST(answered(words + "x\"}") == "so_too_complex");
+}
+
+// More states than a rule may have, in objects and lists of items: parts become rules of their own.
+BOOST_AUTO_TEST_CASE(large_objects_and_lists_of_items) {
+  std::string dependent = R"({"type":"object","dependentRequired":{)";
+  for (char c = 'a'; c <= 'h'; ++c)
+    dependent += std::string(c > 'a' ? ",\"" : "\"") + c + "\":[\"" + c + c + "\"]";
+  BOOST_TEST(verdicts(dependent + "}}", {R"({})", R"({"a":1,"aa":2})", R"({"a":1})", R"({"x":0})",
+                                         R"({"a":1,"aa":1,"h":1,"hh":1})", R"({"a":1,"aa":1,"h":1})"}) == "TTFTTF");
+  std::string properties = R"({"type":"object","required":["property_999"],"properties":{)";
+  for (int i = 0; i < 1000; ++i)
+    properties += (i > 0 ? ",\"property_" : "\"property_") + std::to_string(i) + R"(":{"type":"integer"})";
+  BOOST_TEST(verdicts(properties + "}}", {R"({"property_0":1,"property_17":2,"property_999":3})", R"({"property_0":1})",
+                                          R"({"property_999":3,"other":true})", R"({"property_999":"x"})"}) == "TFTF");
+  std::string unique = R"({"type":"array","uniqueItems":true,"items":{"enum":[0,1,2,3,4,5,6,7,8,9,10,11]}})";
+  BOOST_TEST(verdicts(unique, {"[]", "[11, 3,0]", "[1,1]", "[0,1,2,3,4,5,6,7,8,9,10,11]", "[2,11,3,11]", "[12]"}) ==
+             "TTFTFF");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
