@@ -151,8 +151,10 @@ worker_process::worker_process(const worker_setup& s)
   }
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
-  if (!parts.engines.empty())
+  if (!parts.engines.empty()) {
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
+    m.engine = root_;
+  }
   m.on_expelled = [this](const std::string& why) { expel(why); };
   m.on_stop = [this] { told_to_stop_ = true; };
   if (ranks_)

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-inline constexpr std::uint32_t protocol_version = 2; // of all messages between processes
+inline constexpr std::uint32_t protocol_version = 3; // of all messages between processes
 
 TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
               history, nextn, varlen, backtracking, decode_steps_between, async, prefill_fill_tokens, ttft_bound_steps,
@@ -117,9 +117,10 @@ struct hb { // one way, every hb_ms
   std::uint64_t running = 0, waiting = 0;
   std::int32_t free_blocks = 0;
   handoff_counters handoffs;
-  bool able = true; // false: a worker that takes no steps now, because it waits for others; it is warming then
+  bool able = true;          // false: a worker that takes no steps now, because it waits for others; it is warming then
+  spec_report speculation{}; // of a worker: of its verifier, without step times
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able, speculation)
 struct member_report {
   member_entry known;
   hb progress;
@@ -207,6 +208,8 @@ CAF_END_TYPE_ID_BLOCK(troupe_control)
 
 namespace troupe {
 
+// Of a worker, however often its parts are replaced.
+using engine_source = caf::typed_actor<answers<engine_query, engine_info>>;
 using membership_actor =
     caf::typed_actor<answers<join, joined>, answers<leave>, answers<hb>, answers<lease_held>,
                      answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,
