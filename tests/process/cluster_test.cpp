@@ -229,6 +229,35 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   c.expect_nothing_left();
 }
 
+// The verifier in the first rank decides for both, and again when its process was killed and started anew.
+BOOST_AUTO_TEST_CASE(ranks_that_share_experts_have_one_verifier) {
+  running_cluster c({.group_keys = "expert_parallel = 2\n"});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  const auto batch = [&] { return by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out); };
+  const auto both = [](const nlohmann::json& status) {
+    for (const auto& m : status["members"])
+      if (m["name"] == "decode.0" && !m["speculation"].is_null())
+        return m["speculation"]["engines"].size() == 2;
+    return false;
+  };
+  check_equal(batch(), expected);
+  c.wait_until(both);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "of 2 engines"));
+  const std::uint64_t steps = steps_of(c.status(), "decode.1");
+  running_batch during(c, lines);
+  c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.1") > steps + 10; });
+  c.kill("decode.0");
+  check_equal(during.results(), expected);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  check_equal(batch(), expected);
+  c.wait_until(both);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
 BOOST_AUTO_TEST_CASE(two_workers_compute_prompts_together_and_end_together) {
   running_cluster c({.group_keys = "context_parallel = 2\n"});
   const std::string lines = long_lines(16);
