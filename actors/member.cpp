@@ -140,9 +140,34 @@ void note_progress(self_ptr self) {
           [=](const caf::error&) { state_of(self).asked = false; });
 }
 
+// Not with each beat: its report takes a verifier milliseconds in which it decides nothing.
+void note_speculation(self_ptr self) {
+  constexpr auto every = std::chrono::seconds(2);
+  auto& st = state_of(self);
+  if (!st.setup.engine || st.reviewed == st.progress.steps || self->clock().now() < st.review_at)
+    return;
+  st.reviewed = st.progress.steps;
+  st.review_at = self->clock().now() + every;
+  const auto limit = st.setup.control_limit;
+  ask(self, st.setup.engine, limit, engine_query{})
+      .then(
+          [=](const engine_info& i) {
+            ask(self, i.verifier, limit, spec_query{})
+                .then(
+                    [=](const spec_report& r) {
+                      auto& known = state_of(self).progress.speculation = r;
+                      for (spec_rank_report& rank : known.ranks)
+                        rank.times.clear();
+                    },
+                    [](const caf::error&) {});
+          },
+          [](const caf::error&) {});
+}
+
 void beat(self_ptr self) {
   auto& st = state_of(self);
   note_progress(self);
+  note_speculation(self);
   if (st.setup.steps)
     st.progress.steps = st.setup.steps();
   if (st.setup.live)

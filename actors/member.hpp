@@ -35,6 +35,7 @@ struct member_setup {
   std::function<std::vector<std::string>()> given_up; // of a node agent: hb::given_up
   bool comes_back = false;                            // held for dead, it joins anew under another incarnation
   scheduler_actor scheduler;                          // of a worker: its progress is part of what the process says
+  engine_source engine;                               // with a scheduler: so is what its verifier knows
   std::function<std::uint64_t()> steps;               // of a worker without a scheduler: that it has taken
   // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
   std::function<bool(bool told)> able;
@@ -56,8 +57,10 @@ struct cluster_member_state { // of the actor
   std::size_t next = 0;         // coordinator to try
   view last;
   hb progress;
-  bool joining = false;  // a coordinator was asked to take this process
-  bool asked = false;    // for the progress
+  bool joining = false;       // a coordinator was asked to take this process
+  bool asked = false;         // for the progress
+  std::uint64_t reviewed = 0; // steps of which the verifier was asked
+  std::chrono::steady_clock::time_point review_at{};
   bool stopping = false; // the cluster is being stopped
   bool parked = false;   // without a coordinator for too long the engine takes no steps
   std::chrono::steady_clock::time_point alone_since{}, orphaned_since{};

@@ -167,8 +167,10 @@ worker_process::worker_process(const worker_setup& s)
   port_ = *port;
   member_setup m = member_setup_of(s.process, member_role::worker, s.rank, {s.at.host, port_});
   m.who.model = process_.setup->model;
-  if (!parts.engines.empty())
+  if (!parts.engines.empty()) {
     m.scheduler = scheduler_ = parts.engines.front().scheduler;
+    m.engine = root_;
+  }
   m.on_expelled = [this](const std::string& why) { expel(why); };
   m.on_stop = [this](bool) { told_to_stop_ = true; };
   if (ranks_)
@@ -208,8 +210,13 @@ void worker_process::enter_group(const started& parts, member_setup& m) {
     const bool able = part->able(told);
     return able && (!ranks || ranks(told));
   };
-  m.on_view = [part, peers = known_peers(part->place()), next = m.on_view](const view& v) mutable {
+  if (scheduler_ && process_.setup->limits.nextn > 0)
+    finder_ = system_.spawn<caf::detached>(verifier_finder,
+                                           verifier_finder_setup{root_, part->place().first, process_.setup->rank});
+  m.on_view = [part, to = finder_, peers = known_peers(part->place()), next = m.on_view](const view& v) mutable {
     part->set_peers(peers.after(v));
+    if (to)
+      tell_from_outside(to, v);
     if (next)
       next(v);
   };
@@ -275,6 +282,9 @@ void worker_process::end(std::chrono::milliseconds limit) {
   if (store_)
     tell_from_outside(store_, stop{});
   store_ = expert_store_actor();
+  if (finder_)
+    tell_from_outside(finder_, stop{});
+  finder_ = verifier_finder_actor();
   if (ranks_ && !scheduler_)
     ranks_->stop();
   tell_from_outside(root_, stop{});

@@ -5,6 +5,7 @@
 #include "actors/expert_store.hpp"
 #include "actors/member.hpp"
 #include "actors/model_process.hpp"
+#include "actors/verifier_finder.hpp"
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -59,8 +60,9 @@ private:
   cluster_system_config config_;
   mutable caf::actor_system system_{config_};
   worker_root_actor root_;
-  scheduler_actor scheduler_; // null: another process leads its engine
-  expert_store_actor store_;  // null: it holds all experts itself
+  scheduler_actor scheduler_;    // null: another process leads its engine
+  expert_store_actor store_;     // null: it holds all experts itself
+  verifier_finder_actor finder_; // null: likewise, or it verifies no drafts
   member_actor member_;
   std::uint16_t port_ = 0;
   mutable std::mutex mutex_;

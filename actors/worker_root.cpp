@@ -105,12 +105,17 @@ std::vector<executor_actor> start_followers(self_ptr self, std::uint32_t rank) {
 }
 
 // Engines that share experts wait for one another: they are one group with one verifier. Others are groups of their
-// own.
+// own. Where they are in several processes, each has a verifier for all of them, and one is used (verifier_finder).
 std::uint32_t first_of_group(const process_setup& p, std::uint32_t rank) {
   return p.experts.empty() ? rank : 0;
 }
 
 spec_verifier_actor start_verifier(self_ptr self, std::uint32_t first);
+
+void tell_verifier(self_ptr self, const engine_handles& e) {
+  const spec_verifier_actor& elsewhere = state_of(self).elsewhere;
+  tell(self, e.scheduler, new_verifier{elsewhere ? elsewhere : e.verifier});
+}
 
 constexpr int most_restarts = 3; // of an actor whose state can be learned again: a fault that comes back at once ends
 
@@ -123,14 +128,14 @@ void verifier_ended(self_ptr self, std::uint32_t first) {
   for (std::uint32_t rank = first; rank < st.parts.engines.size(); ++rank)
     if (first_of_group(*st.setup, rank) == first) {
       st.parts.engines[rank].verifier = next;
-      tell(self, st.parts.engines[rank].scheduler, new_verifier{next});
+      tell_verifier(self, st.parts.engines[rank]);
     }
 }
 
 spec_verifier_actor start_verifier(self_ptr self, std::uint32_t first) {
   const process_setup& p = *state_of(self).setup;
   group_settings g = p.speculation;
-  g.ranks = p.experts.empty() ? 1 : static_cast<std::int32_t>(p.engines.size());
+  g.ranks = p.part ? p.part->place().ranks : p.experts.empty() ? 1 : static_cast<std::int32_t>(p.engines.size());
   const spec_verifier_actor v = self->spawn(spec_verifier, g);
   supervise(self, v, worker_root_state::workers, [=](const std::string&) { verifier_ended(self, first); });
   return v;
@@ -159,9 +164,9 @@ engine_handles start_engine(self_ptr self, std::uint32_t rank) {
   s.untimed_sizes = p.speculation.untimed_sizes;
   s.kv = e.kv;
   s.executor = e.executor;
-  s.group_rank = rank - first_of_group(p, rank);
+  s.group_rank = p.part ? static_cast<std::uint32_t>(p.part->place().rank) : rank - first_of_group(p, rank);
   s.verifier = e.verifier = verifier_for(self, rank);
-  s.alone = p.experts.empty() || p.engines.size() == 1;
+  s.alone = !p.part && (p.experts.empty() || p.engines.size() == 1);
   s.step_limit = p.step_limit;
   s.mask_threads = p.mask_threads;
   s.handoffs = p.handoffs;
@@ -302,6 +307,11 @@ worker_root_actor::behavior_type worker_root(self_ptr self, std::shared_ptr<cons
   return {
       [=](const start&) { return start_all(self); },
       [=](const engine_query&) { return info_of(state_of(self)); },
+      [=](const group_verifier& g) {
+        state_of(self).elsewhere = g.verifier;
+        for (const engine_handles& e : state_of(self).parts.engines)
+          tell_verifier(self, e);
+      },
       [=](const stop&) { go_on_stopping(self); },
   };
 }

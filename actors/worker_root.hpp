@@ -68,13 +68,20 @@ struct started {       // LOCAL
   std::vector<expert_executor_actor> experts;
 };
 
-using worker_root_actor = caf::typed_actor<answers<start, started>, answers<engine_query, engine_info>, answers<stop>>;
+// LOCAL, one way: the engine follows the plans of this verifier, which is in another process; null: of its own.
+struct group_verifier {
+  spec_verifier_actor verifier;
+};
+
+using worker_root_actor = caf::typed_actor<answers<start, started>, answers<engine_query, engine_info>,
+                                           answers<group_verifier>, answers<stop>>;
 
 struct worker_root_state {
   worker_root_state() = default;
   static inline const char* name = "worker_root";
   std::shared_ptr<const process_setup> setup;
   started parts;
+  spec_verifier_actor elsewhere; // group_verifier
   watch_list watched;
   int group_sync_starts = 0, grammar_pool_starts = 0;
   // The end goes in this order, each group once the one before is gone: the others would miss what they still use.
@@ -90,3 +97,4 @@ worker_root_actor::behavior_type worker_root(worker_root_actor::stateful_pointer
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::started)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::group_verifier)

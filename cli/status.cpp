@@ -92,6 +92,63 @@ json json_of(const handoff_counters& h) {
           {"tail_ms_max", h.tail_ms_max}};
 }
 
+// Of a worker that has verified drafts.
+bool speculates(const member_report& m) {
+  return m.progress.speculation.drafts > 0;
+}
+
+bool has_reported(const spec_rank_report& r) {
+  return r.round > 0;
+}
+
+double share(double part, std::uint64_t of) {
+  return of == 0 ? 0 : part / static_cast<double>(of);
+}
+
+double mean_confidence(const reliability& position) {
+  double sum = 0;
+  for (const reliability_bin& b : position.bin)
+    sum += b.confidence;
+  return share(sum, position.drafts());
+}
+
+double accepted_share(const reliability& position) {
+  return share(static_cast<double>(position.accepted()), position.drafts());
+}
+
+// Bins that have drafts.
+json curve_of(const reliability& position) {
+  json bins = json::array();
+  constexpr double all = reliability::bins;
+  for (std::size_t i = 0; i < reliability::bins; ++i)
+    if (const reliability_bin& b = position.bin[i]; b.drafts > 0)
+      bins.push_back({{"from", static_cast<double>(i) / all},
+                      {"to", static_cast<double>(i + 1) / all},
+                      {"drafts", b.drafts},
+                      {"confidence", share(b.confidence, b.drafts)},
+                      {"accepted", share(static_cast<double>(b.accepted), b.drafts)}});
+  return bins;
+}
+
+json json_of(const spec_report& r) {
+  json positions = json::array();
+  for (const reliability& p : r.positions)
+    positions.push_back(
+        {{"drafts", p.drafts()},
+         {"confidence", mean_confidence(p)},
+         {"accepted", accepted_share(p)},
+         {"calibration_error", p.error()},
+         {"suggested_temperature", positions.size() < r.temperatures.size() ? r.temperatures[positions.size()] : 1},
+         {"curve", curve_of(p)}});
+  json engines = json::array(); // that have this verifier
+  for (std::size_t i = 0; i < r.ranks.size(); ++i)
+    if (const spec_rank_report& e = r.ranks[i]; has_reported(e))
+      engines.push_back({{"rank", i}, {"rounds", e.round}, {"sequences", e.sequences}, {"rows", e.total_q}});
+  return {{"drafts", r.drafts},         {"accepted", r.accepted}, {"tokens_per_step", r.tokens_per_step},
+          {"not_finite", r.not_finite}, {"useless", r.useless},   {"budgets", r.decisions},
+          {"late_loads", r.late},       {"engines", engines},     {"positions", positions}};
+}
+
 json groups_of(const cluster_status& s) {
   json groups = json::array();
   for (const expert_group_report& g : s.groups)
@@ -129,7 +186,8 @@ json json_of(const cluster_status& s, const loaded_cluster& c, const std::vector
                        {"running", m.progress.running},
                        {"waiting", m.progress.waiting},
                        {"free_blocks", m.progress.free_blocks},
-                       {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()}});
+                       {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()},
+                       {"speculation", speculates(m) ? json_of(m.progress.speculation) : json()}});
   }
   return {{"status", word_of(s, c, why)},
           {"reasons", why},
@@ -152,6 +210,44 @@ std::string engines_text(const loaded_cluster& c) {
                          g.name, r.rank.value, r.rank.value + static_cast<std::uint32_t>(g.context_parallel) - 1,
                          name_of_rank(c.configuration, r));
   }
+  return out;
+}
+
+std::string handoffs_text(const cluster_status& s) {
+  const auto hands = [](const member_report& m) { return hands_over(m.progress.handoffs); };
+  if (std::ranges::none_of(s.members, hands))
+    return {};
+  std::string out = fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12} {:>22} {:>22}\n", "prompts", "leases", "sent",
+                                "received", "failed", "bytes", "tail ms, mean and most", "most bytes of a tail");
+  for (const member_report& m : s.members)
+    if (hands(m)) {
+      const handoff_counters& h = m.progress.handoffs;
+      out += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12}", m.known.who.name, h.sending + h.receiving, h.sent,
+                         h.received, h.failed, h.sent_bytes + h.received_bytes);
+      if (h.sent > 0)
+        out += fmt::format(" {:>22} {:>22}", fmt::format("{:.2f} {:.2f}", mean_tail_ms(h), h.tail_ms_max),
+                           h.tail_bytes_max);
+      out += "\n";
+    }
+  return out;
+}
+
+std::string speculation_text(const cluster_status& s) {
+  if (std::ranges::none_of(s.members, speculates))
+    return {};
+  std::string out = fmt::format("{:<16} {:>10} {:>10} {:>11} {:>10}  {}\n", "drafts", "verified", "accepted",
+                                "tokens/step", "not finite", "accepted/confidence by position");
+  for (const member_report& m : s.members)
+    if (speculates(m)) {
+      const spec_report& r = m.progress.speculation;
+      out += fmt::format("{:<16} {:>10} {:>10} {:>11.2f} {:>10} ", m.known.who.name, r.drafts, r.accepted,
+                         r.tokens_per_step, r.not_finite);
+      for (const reliability& p : r.positions)
+        out += fmt::format(" {:.2f}/{:.2f}", accepted_share(p), mean_confidence(p));
+      if (const auto engines = std::ranges::count_if(r.ranks, has_reported); engines > 1)
+        out += fmt::format("  of {} engines", engines);
+      out += r.useless ? "  none was ever right\n" : "\n";
+    }
   return out;
 }
 
@@ -181,22 +277,7 @@ std::string text_of(const cluster_status& s, const loaded_cluster& c, const std:
                        "balancedness {:.3f} over {} steps, {} moved\n",
                        g.name, g.first, g.first + static_cast<std::uint32_t>(g.ranks) - 1, g.state, g.pver, g.experts,
                        g.ranks * g.slots_per_rank, g.layers, g.balancedness, g.steps_seen, g.moved);
-  const auto hands = [](const member_report& m) { return hands_over(m.progress.handoffs); };
-  if (std::ranges::none_of(s.members, hands))
-    return out;
-  out += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12} {:>22} {:>22}\n", "prompts", "leases", "sent", "received",
-                     "failed", "bytes", "tail ms, mean and most", "most bytes of a tail");
-  for (const member_report& m : s.members)
-    if (hands(m)) {
-      const handoff_counters& h = m.progress.handoffs;
-      out += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>12}", m.known.who.name, h.sending + h.receiving, h.sent,
-                         h.received, h.failed, h.sent_bytes + h.received_bytes);
-      if (h.sent > 0)
-        out += fmt::format(" {:>22} {:>22}", fmt::format("{:.2f} {:.2f}", mean_tail_ms(h), h.tail_ms_max),
-                           h.tail_bytes_max);
-      out += "\n";
-    }
-  return out;
+  return out + speculation_text(s) + handoffs_text(s);
 }
 
 } // namespace

@@ -146,8 +146,9 @@ struct hb { // one way, every hb_ms
   bool able = true;     // false: a worker that takes no steps now, because it waits for others; it is warming then
   bool drained = false; // a gateway that was told to end, and of whose requests none is left
   std::vector<std::string> given_up; // of a node agent: processes that it starts no more, and the last that they said
+  spec_report speculation{};         // of a worker: of its verifier, without step times
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able, drained, given_up)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, free_blocks, handoffs, able, drained, given_up, speculation)
 struct member_report {
   member_entry known;
   hb progress;
@@ -235,6 +236,8 @@ CAF_END_TYPE_ID_BLOCK(troupe_control)
 
 namespace troupe {
 
+// Of a worker, however often its parts are replaced.
+using engine_source = caf::typed_actor<answers<engine_query, engine_info>>;
 using membership_actor =
     caf::typed_actor<answers<join, joined>, answers<leave>, answers<hb>, answers<lease_held>,
                      answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,

@@ -190,4 +190,107 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_experts_are_others_is_refused) {
   check_equal(run(llm, all), expected);
 }
 
+// Somebody who reaches the verifiers of the workers from another actor system.
+class verifier_client {
+public:
+  explicit verifier_client(const small_cluster& c) : config_(c.identity, 1), cluster_(c) {}
+  ~verifier_client() { ended_.within(std::chrono::seconds(30)); }
+
+  spec_verifier_actor of(std::uint32_t rank) {
+    const auto root = connect<worker_root_actor>(system_, {"127.0.0.1", cluster_.workers.at(rank)->port()});
+    BOOST_REQUIRE(root);
+    return answer<engine_info>(*root, engine_query{}).verifier;
+  }
+  spec_report report(std::uint32_t rank) { return answer<spec_report>(of(rank), spec_query{}); }
+  // The first plan for two loads, one behind the other: another rank may be waited for once.
+  spec_plan plan(std::uint32_t rank, spec_load l) {
+    caf::scoped_actor self{system_};
+    const spec_verifier_actor verifier = of(rank);
+    tell(self.ptr(), verifier, l);
+    ++l.round;
+    tell(self.ptr(), verifier, l);
+    spec_plan out;
+    self->receive([&](const spec_plan& p) { out = p; },
+                  caf::after(std::chrono::seconds(30)) >> [] { BOOST_ERROR("no plan"); });
+    return out;
+  }
+
+private:
+  template <class Answer, class Handle, class Query> Answer answer(const Handle& whom, const Query& query) {
+    caf::scoped_actor self{system_};
+    Answer out{};
+    troupe::ask(self.ptr(), whom, std::chrono::seconds(60), query)
+        .receive([&](const Answer& a) { out = a; }, [](const caf::error&) { BOOST_ERROR("no answer"); });
+    return out;
+  }
+
+  bounded_end ended_;
+  cluster_system_config config_;
+  caf::actor_system system_{config_};
+  const small_cluster& cluster_;
+};
+
+// Runs the requests until one decision of the verifier in rank `which` gave rows to all ranks of `those`.
+void run_until_decided(LLM& llm, const std::vector<asked>& all, const std::map<std::string, std::string>& expected,
+                       verifier_client& verifiers, std::uint32_t which, const std::vector<std::size_t>& those) {
+  bool decided = false;
+  const auto look = [&](std::size_t) {
+    const spec_report r = verifiers.report(which);
+    decided = decided ||
+              (r.drafts > 0 && std::ranges::all_of(those, [&](std::size_t rank) { return r.ranks[rank].total_q > 0; }));
+  };
+  for (int times = 0; times < 20 && !decided; ++times)
+    check_equal(run(llm, all, look), expected);
+  BOOST_TEST(decided);
+}
+
+// The loads of both go to the verifier of rank 0, and its plans come back over the process border.
+BOOST_AUTO_TEST_CASE(one_verifier_decides_for_ranks_of_two_processes) {
+  const auto all = long_requests(test::by_build(12, 6, 4), 40);
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  LLM llm(c.access());
+  verifier_client verifiers(c);
+  run_until_decided(llm, all, expected, verifiers, 0, {0, 1});
+  const spec_report before = verifiers.report(0), own_before = verifiers.report(1);
+  check_equal(run(llm, all), expected);
+  const spec_report after = verifiers.report(0), own_after = verifiers.report(1);
+  BOOST_TEST(after.decisions > before.decisions);
+  for (const std::size_t rank : {0u, 1u})
+    BOOST_TEST(after.ranks[rank].round > before.ranks[rank].round);
+  BOOST_TEST(own_after.decisions == own_before.decisions);
+
+  // What a rank of another process reports is answered with one decision for both.
+  spec_load l;
+  l.rank = 1;
+  l.round = after.ranks[1].round + 1;
+  l.sequences = 2;
+  l.survivals = pack_f32({0.9f, 0.8f, 0.7f});
+  const spec_plan p = verifiers.plan(0, l);
+  BOOST_TEST((p.round >= l.round && p.round <= l.round + 1 && p.sequences == 2));
+  BOOST_REQUIRE(p.total_q.size() == 2u);
+  BOOST_TEST((p.total_q[1] >= 2 && p.total_q[1] <= 5));
+}
+
+// The next rank's verifier decides for those that are left; when the process is there again, it does.
+BOOST_AUTO_TEST_CASE(another_verifier_decides_when_the_process_of_the_first_is_lost) {
+  const auto all = long_requests(test::by_build(12, 6, 4), 40);
+  const auto expected = alone(all);
+  small_cluster c(4, 4, 8); // experts have slots without a rank
+  LLM llm(c.access());
+  verifier_client verifiers(c);
+  run_until_decided(llm, all, expected, verifiers, 0, {0, 1, 2, 3});
+  bool lost = false;
+  check_equal(run(llm, all,
+                  [&](std::size_t) {
+                    if (!std::exchange(lost, true))
+                      c.workers.erase(0);
+                  }),
+              expected);
+  BOOST_TEST(lost);
+  run_until_decided(llm, all, expected, verifiers, 1, {1, 2, 3});
+  c.start(0);
+  run_until_decided(llm, all, expected, verifiers, 0, {0, 1, 2, 3});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -124,6 +124,12 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   r.known.who = {member_role::gateway, "batch.1", "n0", 4, ~std::uint64_t{0}, "127.0.0.1", 65535, 5, "build", "digest"};
   r.known.state = member_state::suspect;
   r.progress = {6, 7, 8, 9, -1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
+  spec_report& known = r.progress.speculation;
+  known.drafts = 8, known.accepted = 6, known.not_finite = 2, known.tokens_per_step = 1.75, known.useless = true;
+  known.positions.resize(2);
+  known.positions[1].bin[9] = {4, 3, 3.5};
+  known.temperatures = {1, 1.25};
+  known.ranks = {{5, 3, 8, 0, 0, 0, {}}};
   r.silent_ms = 10;
   s.members = {member_report{}, r};
   const cluster_status got = through_the_wire(sys, s);
@@ -153,6 +159,15 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   BOOST_TEST(m.progress.handoffs.receiving == 2u);
   BOOST_TEST(m.progress.handoffs.sent_bytes == 7u);
   BOOST_TEST(m.progress.handoffs.tail_ms_max == 2.5);
+  const spec_report& spec = m.progress.speculation;
+  BOOST_TEST((spec.drafts == 8 && spec.accepted == 6 && spec.not_finite == 2 && spec.useless));
+  BOOST_TEST(spec.tokens_per_step == 1.75);
+  BOOST_REQUIRE(spec.positions.size() == 2u);
+  const reliability_bin& bin = spec.positions[1].bin[9];
+  BOOST_TEST((bin.drafts == 4 && bin.accepted == 3 && bin.confidence == 3.5));
+  BOOST_TEST(spec.temperatures == known.temperatures, boost::test_tools::per_element());
+  BOOST_REQUIRE(spec.ranks.size() == 1u);
+  BOOST_TEST((spec.ranks[0].round == 5 && spec.ranks[0].sequences == 3 && spec.ranks[0].total_q == 8));
   BOOST_TEST(m.silent_ms == 10u);
 }
 

@@ -24,6 +24,37 @@ std::uint64_t steps_of(const nlohmann::json& status, const std::string& name) {
   return 0;
 }
 
+// What the workers' verifiers know is of drafts that the results count, and its parts agree.
+void check_speculation(const nlohmann::json& status, std::uint64_t verified, std::uint64_t right) {
+  std::uint64_t drafts = 0, accepted = 0;
+  for (const auto& m : status["members"]) {
+    const nlohmann::json& s = m["speculation"];
+    if (s.is_null())
+      continue;
+    drafts += s["drafts"].get<std::uint64_t>();
+    accepted += s["accepted"].get<std::uint64_t>();
+    BOOST_TEST(s["budgets"] > 0);
+    BOOST_REQUIRE(s["engines"].size() == 1u);
+    BOOST_TEST(s["engines"][0]["rows"] >= s["engines"][0]["sequences"]);
+    BOOST_TEST(s["not_finite"] == 0);
+    BOOST_TEST(s["positions"].size() > 1u);
+    double by_position = 0;
+    for (const auto& p : s["positions"]) {
+      std::uint64_t in_curve = 0;
+      for (const auto& bin : p["curve"]) {
+        in_curve += bin["drafts"].get<std::uint64_t>();
+        BOOST_TEST((bin["confidence"] >= bin["from"] && bin["confidence"] <= bin["to"]), bin.dump());
+      }
+      BOOST_TEST(p["drafts"] == in_curve);
+      BOOST_TEST((p["confidence"] >= 0 && p["confidence"] <= 1));
+      by_position += p["accepted"].get<double>() * p["drafts"].get<double>();
+    }
+    BOOST_TEST(std::abs(by_position - s["accepted"].get<double>()) < 1e-6);
+  }
+  BOOST_TEST((drafts > 0 && accepted > 0));
+  BOOST_TEST((drafts <= verified && accepted <= right)); // what the last steps brought is told with the next
+}
+
 // Requests of every kind, half of them with long prompts that have nothing in common.
 std::string long_lines(int count) {
   std::string lines;
@@ -89,11 +120,17 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   const auto expected = alone(lines);
   const temporary_folder folder;
   const std::string metrics = folder / "m.prom";
+  BOOST_TEST(!contains(run_troupe({"status", c.file}).out, "accepted/confidence"));
+  std::uint64_t drafted = 0, right = 0;
   for (const std::string& where : {c.file, endpoint}) {
     const auto run = troupe_reading(lines, {"batch", "-", "-", "--cluster", where, "--metrics", metrics});
     BOOST_TEST(run.exit_code == 0);
     BOOST_TEST(run.err == "");
     check_equal(by_id(run.out), expected);
+    for (const auto& line : json_lines(run.out)) {
+      drafted += line["usage"]["drafted"].get<std::uint64_t>();
+      right += line["usage"]["accepted"].get<std::uint64_t>();
+    }
     // What only the workers know is left out: constants would look like measurements.
     const std::string text = test_support::read_text(metrics);
     BOOST_TEST(test_support::metric(text, "request_success_total") == static_cast<double>(expected.size()));
@@ -102,6 +139,11 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
          {"grammar_", "spec_decode_budget_rows", "spec_decode_reliability", "spec_decode_useless"})
       BOOST_TEST(!contains(text, std::string("troupe:") + elsewhere), elsewhere);
   }
+  c.wait_until([](const nlohmann::json& s) {
+    return std::ranges::any_of(s["members"], [](const auto& m) { return !m["speculation"].is_null(); });
+  });
+  check_speculation(c.status(), drafted, right);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "accepted/confidence by position\ndecode."));
   const auto other = run_troupe({"launch", c.file, "--set", "timeouts.dead_ms=4000"});
   BOOST_TEST(other.exit_code == 2);
   BOOST_TEST(contains(other.err, "a cluster of another configuration runs there"));
@@ -183,6 +225,35 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   BOOST_TEST(group_of(c.status())["pver"].get<int>() > group["pver"].get<int>());
   BOOST_TEST(contains(run_troupe({"status", c.file}).out, "expert group decode.0: ranks 0 to 1, serving"));
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
+}
+
+// The verifier in the first rank decides for both, and again when its process was killed and started anew.
+BOOST_AUTO_TEST_CASE(ranks_that_share_experts_have_one_verifier) {
+  running_cluster c({.group_keys = "expert_parallel = 2\n"});
+  const std::string lines = mixed_lines(24);
+  const auto expected = alone(lines);
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  const auto batch = [&] { return by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out); };
+  const auto both = [](const nlohmann::json& status) {
+    for (const auto& m : status["members"])
+      if (m["name"] == "decode.0" && !m["speculation"].is_null())
+        return m["speculation"]["engines"].size() == 2;
+    return false;
+  };
+  check_equal(batch(), expected);
+  c.wait_until(both);
+  BOOST_TEST(contains(run_troupe({"status", c.file}).out, "of 2 engines"));
+  const std::uint64_t steps = steps_of(c.status(), "decode.1");
+  running_batch during(c, lines);
+  c.wait_until([&](const nlohmann::json& s) { return steps_of(s, "decode.1") > steps + 10; });
+  c.kill("decode.0");
+  check_equal(during.results(), expected);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  check_equal(batch(), expected);
+  c.wait_until(both);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }
