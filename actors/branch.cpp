@@ -23,7 +23,8 @@ const char* text_of(finish_reason why) {
 
 branch::branch(std::shared_ptr<const tokenizer> vocabulary, const branch_setup& setup)
     : vocabulary_(std::move(vocabulary)), decoder_(*vocabulary_), scanner_(setup.params.stop, setup.params.min_tokens),
-      ledger_(setup.prompt_tokens), wants_logprobs_(setup.params.logprobs), wants_top_(setup.params.top_logprobs > 0) {
+      ledger_(setup.prompt_tokens, setup.max_attempts), wants_logprobs_(setup.params.logprobs),
+      wants_top_(setup.params.top_logprobs > 0) {
   result_.id = setup.id;
   result_.index = setup.index;
   result_.prompt_tokens = setup.prompt_tokens;

@@ -19,6 +19,7 @@ struct branch_setup {
   std::int32_t prompt_tokens = 0;
   sampling_params params;
   std::uint64_t seed = 0;
+  std::uint32_t max_attempts = default_max_attempts; // engines that may try
 };
 
 class branch {

@@ -23,6 +23,7 @@ struct cluster_access {
   std::optional<std::uint64_t> seed;             // exactness.md §6
   int ready_ms = 30000;                          // until some engine must be there, and the gateway
   std::chrono::milliseconds engine_wait{300000}; // gateway_setup
+  std::uint32_t max_attempts = 8;                // likewise
   std::string gateway{}; // of the cluster, by name: "gateway.0"; empty: this process is one of its own
   // As a gateway of its own: where this process keeps what its requests have, so that another one goes on with them
   // (cluster.md §3.5). Null: in memory.

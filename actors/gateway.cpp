@@ -400,6 +400,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   s.seed = seed;
   s.gateway = caf::actor_cast<caf::actor>(self);
   s.replays = st.setup.replays;
+  s.max_attempts = st.setup.max_attempts;
   s.closes_aborted = st.setup.serves_others;
   give_ledger(self, s);
   const bool goes_on = !s.recovered.empty(); // the session submits it, behind what it has

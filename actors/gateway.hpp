@@ -54,6 +54,7 @@ struct gateway_setup {
   bool replays = false; // engines come and go (engine_joined, rank_lost): requests wait for one, and move when theirs
                         // is lost
   std::chrono::milliseconds engine_wait{300000}; // with replays: so long a request waits for an engine, then it ends
+  std::uint32_t max_attempts = default_max_attempts; // likewise: engines that may be lost to a request, and one
   // Many clients come and go while it lives: branches that they give up are closed in the ledger, and what nobody asks
   // for within forget_after is no more kept.
   bool serves_others = false;

@@ -24,6 +24,7 @@ gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& so
   g.eos_ids = {texts.config->eos_token_id};
   g.seed = source.seed;
   g.engine_wait = source.engine_wait;
+  g.max_attempts = source.max_attempts;
   g.random_bits = random_bits_of_system;
   if (source.ledger) {
     g.recovered = std::move(source.ledger->open);

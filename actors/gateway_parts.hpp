@@ -4,6 +4,7 @@
 #include "actors/engine_directory.hpp"
 #include "actors/request_ledger.hpp"
 #include "runtime/model/config.hpp"
+#include "runtime/request/ledger.hpp"
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ struct gateway_source {
   std::shared_ptr<request_ledger> ledger;        // null: memory alone holds what its requests have
   bool serves_others = false;                    // gateway_setup
   std::chrono::milliseconds engine_wait{300000}; // gateway_setup
+  std::uint32_t max_attempts = default_max_attempts;
 };
 
 // What requests are checked and written with. Throws config_error: no such model.

@@ -269,6 +269,14 @@ void hear(self_ptr self, const hb& h) {
     set_state(self, *e, h.able ? member_state::active : member_state::warming);
 }
 
+// How long a step may take depends on what an engine is for.
+liveness_limits limits_of(const membership_state& st, const membership_state::entry& e) {
+  liveness_limits l = st.setup.limits;
+  if (e.known.who.role == member_role::worker && e.known.who.rank < st.setup.stuck_ms.size())
+    l.stuck_ms = st.setup.stuck_ms[e.known.who.rank];
+  return l;
+}
+
 void look_for_silent(self_ptr self) {
   auto& st = state_of(self);
   const std::int64_t now = steady_ms();
@@ -276,7 +284,7 @@ void look_for_silent(self_ptr self) {
   for (auto& [name, e] : st.members) {
     if (gone(e))
       continue;
-    switch (e.alive.judge(st.setup.limits, now)) {
+    switch (e.alive.judge(limits_of(st, e), now)) {
     case liveness::verdict::well:
       break;
     case liveness::verdict::suspect:

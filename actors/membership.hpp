@@ -19,6 +19,7 @@ struct membership_setup {
   std::string toml;                 // that configuration
   std::string authority;            // file: whose certificates nodes must have; empty: nobody has any
   liveness_limits limits;
+  std::vector<std::int64_t> stuck_ms; // [ranks] in place of limits.stuck_ms; ranks behind its end have that
   std::chrono::milliseconds tick{200};
   std::optional<std::chrono::milliseconds> drain_limit; // of what gateways run when the cluster is stopped; none: as
                                                         // long as that takes

@@ -388,6 +388,7 @@ branch_setup setup_of(const session_setup& s, std::size_t index) {
   b.prompt_tokens = static_cast<std::int32_t>(s.request->prompt.size());
   b.params = s.request->params;
   b.seed = branch_seed(s.seed, static_cast<std::uint32_t>(index));
+  b.max_attempts = s.max_attempts;
   return b;
 }
 

@@ -235,6 +235,10 @@ int run_coordinator(const cluster_process_options& o) {
   const timeouts_section& t = c.configuration.timeouts;
   // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4).
   s.limits = {t.suspect_ms, t.dead_ms, std::int64_t{3} * std::max(t.step_decode_ms, t.step_prefill_ms)};
+  for (const rank_place& r : c.layout.ranks)
+    s.stuck_ms.push_back(c.configuration.worker_group[r.group].engine == engine_kind::completion
+                             ? std::int64_t{3} * t.step_decode_ms
+                             : s.limits.stuck_ms);
   if (t.drain.ms)
     s.drain_limit = milliseconds(*t.drain.ms);
   s.stop_limit = milliseconds(t.stop_ms);
@@ -349,7 +353,12 @@ int run_gateway(const cluster_process_options& o) {
   gateway_process_setup s;
   s.process = process_of_agent(o, c, name_of_gateway(place), place.node);
   s.at = {address_of(k.gateway.bind, "gateway.bind"), static_cast<std::uint16_t>(place.port)};
-  s.source = {k.model.path, k.model.seed, nullptr, true, std::chrono::seconds(k.cluster.join_timeout_s)};
+  s.source = {k.model.path,
+              k.model.seed,
+              nullptr,
+              true,
+              std::chrono::seconds(k.cluster.join_timeout_s),
+              static_cast<std::uint32_t>(k.gateway.max_attempts)};
   s.limits.requests = k.gateway.queue_requests;
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);

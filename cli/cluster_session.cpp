@@ -64,6 +64,7 @@ named_cluster cluster_at(const std::string& where, const std::string& gateway) {
   a.model = c.configuration.model.path;
   a.seed = c.configuration.model.seed;
   a.engine_wait = std::chrono::seconds(c.configuration.cluster.join_timeout_s);
+  a.max_attempts = static_cast<std::uint32_t>(c.configuration.gateway.max_attempts);
   a.gateway = gateway_of(c, a.identity, gateway);
   found.most_requests = c.configuration.gateway.queue_requests;
   for (const rank_place& r : c.layout.ranks)

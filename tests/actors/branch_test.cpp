@@ -49,4 +49,18 @@ BOOST_AUTO_TEST_CASE(usage_counts_every_attempt_also_one_that_brings_no_token) {
   BOOST_TEST(r.usage.accepted == 3);
 }
 
+BOOST_AUTO_TEST_CASE(as_many_engines_try_as_may) {
+  const auto vocabulary =
+      std::make_shared<const tokenizer>(tokenizer::load(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json"));
+  for (const std::uint32_t most : {1u, 3u}) {
+    branch_setup setup;
+    setup.prompt_tokens = 4;
+    setup.max_attempts = most;
+    branch b(vocabulary, setup);
+    for (std::uint32_t attempt = 1; attempt < most; ++attempt)
+      BOOST_TEST(b.begin_next_attempt());
+    BOOST_TEST(!b.begin_next_attempt());
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

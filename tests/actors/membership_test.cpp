@@ -17,12 +17,13 @@ struct lone_coordinator {
   cluster_identity identity;
   std::unique_ptr<coordinator_process> process;
 
-  explicit lone_coordinator(const std::optional<tls_files>& keys = {}) {
+  explicit lone_coordinator(const std::optional<tls_files>& keys = {}, std::vector<std::int64_t> stuck_ms = {}) {
     using std::chrono::milliseconds;
     coordinator_setup s;
     s.cluster =
         identity = {"test" + std::to_string(::getpid()), "digest", {}, milliseconds(500), milliseconds(60000), keys};
     s.limits = {30000, 60000, 600000}; // nobody is held for dead because the machine is slow
+    s.stuck_ms = std::move(stuck_ms);
     s.at = {"127.0.0.1", 0};
     process = std::make_unique<coordinator_process>(s);
     identity.coordinators = {{"127.0.0.1", process->port()}};
@@ -69,6 +70,13 @@ public:
       j.signature = p->signature;
     }
     return asked<joined>(j);
+  }
+  void beat(std::uint64_t incarnation, std::uint64_t steps) {
+    hb h;
+    h.incarnation = incarnation;
+    h.steps = steps;
+    h.running = 1;
+    tell(self_.ptr(), membership_, h);
   }
   void leave(std::uint64_t incarnation) { tell(self_.ptr(), membership_, troupe::leave{incarnation}); }
   cluster_status status() { return asked<cluster_status>(status_query{}); }
@@ -187,6 +195,28 @@ BOOST_AUTO_TEST_CASE(with_a_clients_keys_a_process_is_a_client_and_nothing_else)
   }
   BOOST_TEST(ok(h.join(h.client(3))));
   BOOST_TEST(ok(h.join(h.worker(0, 4), of("n0"))));
+}
+
+// A step of an engine that only decodes is short: it is stuck when one that computes prompts may be well.
+BOOST_AUTO_TEST_CASE(how_long_a_step_may_take_is_by_rank) {
+  lone_coordinator c({}, {200, 600000});
+  hand_members m(c.identity);
+  for (const std::uint32_t rank : {0u, 1u, 2u}) // the last one is behind the list
+    BOOST_TEST((m.join(hand_members::worker(rank, 10 + rank)).code == ack_code::ok));
+  const auto state = [&](std::uint32_t rank) {
+    for (const member_report& r : m.status().members)
+      if (r.known.who.incarnation == 10 + rank)
+        return r.known.state;
+    return member_state::left;
+  };
+  for (int i = 0; i < 3000 && state(0) != member_state::dead; ++i) {
+    for (const std::uint32_t rank : {0u, 1u, 2u})
+      m.beat(10 + rank, 7);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  BOOST_TEST((state(0) == member_state::dead));
+  BOOST_TEST((state(1) == member_state::active));
+  BOOST_TEST((state(2) == member_state::active));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
