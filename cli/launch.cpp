@@ -1,5 +1,6 @@
 // troupe launch, stop, logs: the processes of a cluster on this host, together.
 #include "cli/cluster_file.hpp"
+#include "cluster/configuration_checks.hpp"
 #include "cli/interrupts.hpp"
 #include "cli/log.hpp"
 #include "cli/progress.hpp"
