@@ -1,11 +1,11 @@
 // troupe launch, stop, logs: the processes of a cluster on this host, together.
 #include "cli/cluster_file.hpp"
-#include "cluster/configuration_checks.hpp"
 #include "cli/interrupts.hpp"
 #include "cli/log.hpp"
 #include "cli/progress.hpp"
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
+#include "cluster/configuration_checks.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/shared_memory.hpp"
 #include "runtime/base/pending_file.hpp"

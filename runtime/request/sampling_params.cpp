@@ -82,10 +82,6 @@ status check_sampling_params(const sampling_params& p, std::int32_t vocab_size) 
     return *e;
   if (auto e = check_ids("golden_token_ids", p.golden_token_ids, vocab_size))
     return *e;
-  if (std::ssize(p.golden_token_ids) > p.max_tokens)
-    return error{"invalid_params", "golden_token_ids has " + shown(p.golden_token_ids.size()) +
-                                       " tokens, max_tokens is " + shown(p.max_tokens) +
-                                       ": raise max_tokens or shorten the list"};
   std::set<std::int32_t> biased;
   for (const auto& [id, bias] : p.logit_bias) {
     if (auto e = check_ids("logit_bias", std::span{&id, 1}, vocab_size))

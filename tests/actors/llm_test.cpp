@@ -238,10 +238,8 @@ mixed mixed_requests(std::int32_t vocab) {
       p.stop = {"e", "ing"};
     if (pick(0, 5) == 0)
       p.logit_bias = {{pick(3, vocab - 1), 8.0f}};
-    if (pick(0, 5) == 0) {
+    if (pick(0, 5) == 0)
       p.golden_token_ids = {pick(3, vocab - 1), pick(3, vocab - 1)};
-      p.max_tokens = std::max(p.max_tokens, 2);
-    }
     if (pick(0, 5) == 0)
       r.logit_rows = {0};
     m.requests.push_back(std::move(r));

@@ -34,7 +34,7 @@ void check_some(const std::map<std::string, std::string>& got, const std::map<st
 // Somebody else's.
 class taken_port {
 public:
-  explicit taken_port(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit taken_port(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int on = 1; // connections of a former owner may still be closing
     ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in a{};
