@@ -189,6 +189,7 @@ engine_options options_of(const cell& c) {
   o.varlen = c.varlen;
   o.async = c.async;
   o.prefix_cache = c.prefix_cache;
+  o.prefix_snapshots = c.prefix_cache ? 64 : 0; // all requests of a pass are asked for again
   return o;
 }
 
