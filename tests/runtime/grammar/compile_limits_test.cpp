@@ -1,5 +1,6 @@
 // Limits of compiling (structured_output.md §8.7) as the machine sees them: processor time and peak memory of hostile
-// constraints, each compiled in a process of its own.
+// constraints, each compiled in a process of its own. Bounds of time are several times what was seen: machines differ,
+// and what they are there to find took minutes.
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/loop_table.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
@@ -174,12 +175,17 @@ std::vector<hostile> hostile_constraints() {
 BOOST_AUTO_TEST_SUITE(compile_limits_in_the_machine)
 
 BOOST_AUTO_TEST_CASE(hostile_constraints_stay_within_time_and_memory) {
+  if (!measures) {
+    BOOST_TEST_MESSAGE(
+        "skipped: the sanitizer's own time and memory would be measured; the case below compiles the same");
+    return;
+  }
   for (const hostile& h : hostile_constraints()) {
     const outcome o = compile_apart(h.kind, h.text, 2);
     BOOST_TEST_MESSAGE(h.name << ": " << o.code << ", " << o.seconds << " s, " << o.kilobytes / 1024 << " MiB");
     BOOST_TEST_CONTEXT(h.name) {
-      BOOST_TEST((!measures || o.seconds < 2.5));
-      BOOST_TEST((!measures || o.kilobytes < 256 * 1024));
+      BOOST_TEST(o.seconds < 10);
+      BOOST_TEST(o.kilobytes < 256 * 1024);
     }
   }
 }
@@ -189,7 +195,7 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_can_be_cancelled) {
   for (const hostile& h : hostile_constraints()) {
     const outcome o = compile_apart(h.kind, h.text, 0);
     BOOST_TEST_CONTEXT(h.name)
-    BOOST_TEST((!measures || o.seconds < 0.5));
+    BOOST_TEST((!measures || o.seconds < 4));
   }
 }
 
