@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
   running_cluster c({});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   running_batch batch(c, lines);
   const auto incarnation = c.record("decode.0")["incarnation"].get<std::uint64_t>();
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(a_frozen_worker_is_replaced_and_no_byte_changes) {
   running_cluster c({});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   running_batch batch(c, lines);
   const auto incarnation = c.record("decode.0")["incarnation"].get<std::uint64_t>();
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(work_goes_on_without_a_coordinator_and_launch_brings_one_ba
   running_cluster c({.port = free_port()});
   const std::string lines = mixed_lines(16);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   running_batch batch(c, lines);
   c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   c.kill("coordinator.0");
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(another_coordinator_takes_over_and_no_byte_changes) {
   running_cluster c({.nodes = 3, .coordinators = "\"n0\", \"n1\"", .group_keys = "expert_parallel = 2\n"});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   const auto before = c.status();
   const std::string first = before["leader"], second = first == "coordinator.0" ? "coordinator.1" : "coordinator.0";
   running_batch batch(c, lines);

@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_
     running_cluster c({.other_keys = gateways});
     const std::string lines = mixed_lines(120);
     const auto expected = alone(lines);
-    BOOST_REQUIRE(c.launch().exit_code == 0);
+    c.require_launch();
     process_options waiting; // a client that wants nothing is not waited for
     waiting.keep_input_open = true;
     std::promise<void> over;
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
     const std::string lines =
         R"({"id": "a", "prompt": "def main():", "params": {"max_tokens": 900, "ignore_eos": true}})"
         "\n";
-    BOOST_REQUIRE(c.launch().exit_code == 0);
+    c.require_launch();
     auto batch = batch_beside(c, lines);
     c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
     const auto stop = now ? run_troupe({"stop", c.file, "--now"}) : run_troupe({"stop", c.file});
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
   running_cluster c({.cluster_keys = "orphan_exit_s = 1\n", .timeout_keys = "headless_max_s = 1\n"});
   const std::string lines = mixed_lines(60);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   auto batch = batch_beside(c, lines);
   c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
   c.kill("coordinator.0");
@@ -139,12 +139,12 @@ BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_aga
   running_cluster c({.port = free_port()});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   auto batch = batch_beside(c, lines);
   c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
   for (const std::string process : {"node.n0", "coordinator.0", "decode.0", "decode.1"})
     c.kill(process);
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   const auto run = batch.get();
   BOOST_TEST(run.exit_code == 0);
   check_equal(by_id(run.out), expected);
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_aga
 
 BOOST_AUTO_TEST_CASE(without_any_worker_requests_end_and_everybody_says_why) {
   running_cluster c({.cluster_keys = "join_timeout_s = 2\nmax_restarts = 0\n"});
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   auto batch = batch_beside(c, mixed_lines(60));
   c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
   c.kill("decode.0");

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(requests_through_a_gateway_give_the_bytes_of_one_process) {
 
 BOOST_AUTO_TEST_CASE(a_killed_gateway_that_forgets_ends_its_requests_and_the_same_command_goes_on) {
   running_cluster c({.workers = 1, .other_keys = one_gateway});
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   const file_batch b{c};
   const std::string lines = mixed_lines(24);
   write_text(b.in, lines);
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_killed_gateway_that_forgets_ends_its_requests_and_the_sam
 
 BOOST_AUTO_TEST_CASE(a_killed_gateway_with_a_ledger_goes_on_with_its_requests) {
   running_cluster c({.workers = 1, .other_keys = one_gateway + on_disk});
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   const file_batch b{c};
   const std::string lines = mixed_lines(24);
   write_text(b.in, lines);
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_killed_gateway_with_a_ledger_goes_on_with_its_requests) {
 
 BOOST_AUTO_TEST_CASE(what_a_killed_client_asked_for_does_not_run_on) {
   running_cluster c({.workers = 1, .other_keys = one_gateway + "[engine]\nnextn = 0\n"});
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   std::string lines;
   for (int i = 0; i < 32; ++i)
     lines += nlohmann::json{{"id", std::to_string(i)},

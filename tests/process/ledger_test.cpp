@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_SUITE(batch_ledgers)
 BOOST_AUTO_TEST_CASE(a_killed_batch_goes_on_behind_the_tokens_that_it_had) {
   for (const int prompts : {0, 1}) {
     running_cluster c({.workers = 1, .prompts = prompts, .other_keys = on_disk});
-    BOOST_REQUIRE(c.launch().exit_code == 0);
+    c.require_launch();
     const file_batch b{c};
     const std::string lines = mixed_lines(24);
     write_text(b.in, lines);
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(a_killed_batch_goes_on_behind_the_tokens_that_it_had) {
 
 BOOST_AUTO_TEST_CASE(a_ledger_has_one_writer_and_is_not_there_in_memory) {
   running_cluster c({.workers = 1, .other_keys = on_disk});
-  BOOST_REQUIRE(c.launch().exit_code == 0);
+  c.require_launch();
   const file_batch b{c};
   write_text(b.in, mixed_lines(3));
   const int lock = ::open((b.ledger + ".lock").c_str(), O_RDWR | O_CREAT, 0600);

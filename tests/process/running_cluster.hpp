@@ -13,17 +13,30 @@
 
 namespace process_test {
 
-// A port that nothing listens on at the moment.
+// The first of eight ports in a row that nothing listens on at the moment.
 inline int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof a;
-  BOOST_REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&a), size) == 0);
-  BOOST_REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0);
-  ::close(fd);
-  return ntohs(a.sin_port);
+  constexpr int ports = 8, lowest = 16000, blocks = 2000; // the system gives ports of its own choice above 32767
+  const auto can_listen = [](int port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool can = ::bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
+    ::close(fd);
+    return can;
+  };
+  static int next = static_cast<int>(::getpid()) * 7; // other tests run beside this one
+  for (int tried = 0; tried < blocks; ++tried) {
+    const int first = lowest + next++ % blocks * ports;
+    int free = 0;
+    while (free < ports && can_listen(first + free))
+      ++free;
+    if (free == ports)
+      return first;
+  }
+  BOOST_FAIL("no free ports");
+  return 0;
 }
 
 // Nothing of a cluster is left on this machine.
@@ -75,6 +88,10 @@ struct running_cluster {
   ~running_cluster() { run_troupe({"stop", file, "--now"}); }
 
   finished_process launch(const process_options& options = {}) { return run_troupe({"launch", file}, options); }
+  void require_launch() {
+    const auto up = launch();
+    BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  }
   // Null while nobody leads.
   nlohmann::json status() {
     const std::string out = run_troupe({"status", file, "--json"}).out;
