@@ -255,7 +255,7 @@ void take_engine(self_ptr self, const engine_info& joined) {
   // A client that is its own gateway may be here before the first worker, and go on when all workers are others.
   const std::string id = id_of(joined.model);
   if (joined.model.texts != st.setup.texts || (!st.setup.kv.model_id.empty() && id != st.setup.kv.model_id)) {
-    e.lost = "it has another model";
+    lose_engine(st, {joined.rank, "it has another model"});
     spdlog::error(
         "event=engine_refused rank={} has=\"{}\" requests_have=\"{}\": start this process anew if the cluster's "
         "model was changed on purpose",

@@ -399,9 +399,9 @@ std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
 
 // Those that need no block which another candidate needs for its first row, and nobody's cache.
 std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const {
-  const std::int32_t own = std::max(0, blocks_short(s, 1));
   if (drafts <= settled_drafts(s))
     return drafts;
+  const std::int32_t own = std::max(0, blocks_short(s, 1));
   if (const std::int32_t need = blocks_short(s, 1 + drafts); need <= own || need <= free_blocks() - reserved)
     return drafts;
   return std::clamp(covered(s) + own * tokens_per_kv_block - 1, 0, drafts);
