@@ -9,6 +9,7 @@
 #include <charconv>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -89,6 +90,25 @@ loaded_cluster load_cluster(const cluster_file& file) {
                    std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
   c.reading = std::move(r);
   return c;
+}
+
+loaded_cluster load_running(const cluster_file& where) {
+  if (std::filesystem::exists(where.file))
+    return load_cluster(where);
+  const auto at = parse_endpoint(where.file);
+  if (!at)
+    throw config_error("command line", "--cluster", where.file, "is neither a file nor an address with a port",
+                       "give the cluster's file, or what troupe launch printed");
+  if (!where.set.empty())
+    throw config_error("command line", "--set", where.set.front(), "has no effect on a running cluster",
+                       "leave it out");
+  coordinator_client client({.name = {}, .configuration = {}, .coordinators = {*at}, .tls = {}});
+  const auto text = client.configuration();
+  if (!text)
+    throw config_error("command line", "--cluster", to_string(*at), text.failure().message,
+                       "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
+                       "file");
+  return load_cluster_text(text->toml);
 }
 
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,

@@ -19,6 +19,8 @@ struct loaded_cluster {
 // process holds on to this one. Throws config_error with the first fault; every further one is logged before.
 loaded_cluster load_cluster(const cluster_file& file);
 loaded_cluster load_cluster_text(const std::string& toml);
+// Of a cluster that runs: its file, or ADDRESS:PORT of a coordinator, which then tells the configuration.
+loaded_cluster load_running(const cluster_file& where);
 
 // What troupe remote sends.
 std::string sent_configuration(const std::string& toml);

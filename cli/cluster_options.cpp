@@ -6,10 +6,13 @@ namespace troupe {
 
 namespace {
 
+constexpr const char* its_file = "cluster file, like configs/loopback-dp3.toml";
+constexpr const char* file_or_address = "cluster file, or ADDRESS:PORT of a coordinator as troupe launch prints it";
+
 CLI::App* add_verb(CLI::App& app, cluster_file& file, const char* name, const char* help,
-                   const char* file_option = "FILE") {
+                   const char* file_help = its_file) {
   CLI::App* verb = app.add_subcommand(name, help);
-  verb->add_option(file_option, file.file, "cluster file, like configs/loopback-dp3.toml")->required();
+  verb->add_option("FILE,--cluster", file.file, file_help)->required();
   verb->add_option("--set", file.set, "another value: cluster.name=x, worker_group.decode.count=4; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
@@ -39,7 +42,8 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   v = add_verb(
       app, status_.file, "status",
       "Processes of a cluster, their states and their work: ok, degraded, or unavailable while no request can be "
-      "computed.\nExit codes: 0 whole, 1 less than that, 5 no coordinator.");
+      "computed.\nExit codes: 0 whole, 1 less than that, 5 no coordinator.",
+      file_or_address);
   v->add_flag("--json", status_.json, "one JSON object");
   v->add_flag("--watch", status_.watch, "again every second until Ctrl-C");
   verbs_.push_back(v);
@@ -54,7 +58,7 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
       "Copy an expert to a slot of another rank while requests run, and have every rank route by it. The slot "
       "must be\nredundant: empty, or of an expert that has another copy. Exit codes: 0 done, 5 no coordinator, 6 "
       "refused.",
-      "--cluster");
+      file_or_address);
   v->add_option("--layer", migrate_.layer, "the expert's layer")->required()->type_name("L");
   v->add_option("--expert", migrate_.expert, "the expert")->required()->type_name("E");
   v->add_option("--to", migrate_.to, "a rank of the cluster, and one of its slots (default: the one missed least)")

@@ -3,22 +3,10 @@
 #include "cli/engine_settings.hpp"
 #include "cluster/incarnation.hpp"
 #include <algorithm>
-#include <filesystem>
 
 namespace troupe {
 
 namespace {
-
-// The configuration as the coordinator there gives it.
-loaded_cluster load_from(const endpoint& coordinator) {
-  coordinator_client client({.name = {}, .configuration = {}, .coordinators = {coordinator}, .tls = {}});
-  const auto text = client.configuration();
-  if (!text)
-    throw config_error("command line", "--cluster", to_string(coordinator), text.failure().message,
-                       "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
-                       "file");
-  return load_cluster_text(text->toml);
-}
 
 // Which of the cluster's gateways takes the requests; empty: none.
 std::string gateway_of(const loaded_cluster& c, const cluster_identity& id, const std::string& wanted) {
@@ -49,12 +37,7 @@ std::string gateway_of(const loaded_cluster& c, const cluster_identity& id, cons
 }
 
 named_cluster cluster_at(const std::string& where, const std::string& gateway) {
-  const auto at = parse_endpoint(where);
-  const bool is_file = std::filesystem::exists(where);
-  if (!is_file && !at)
-    throw config_error("command line", "--cluster", where, "is neither a file nor an address with a port",
-                       "give the cluster's file, or what troupe launch printed");
-  const loaded_cluster c = is_file ? load_cluster({where, {}}) : load_from(*at);
+  const loaded_cluster c = load_running({where, {}});
   named_cluster found;
   found.ledger = c.configuration.ledger;
   cluster_access& a = found.access;

@@ -318,7 +318,10 @@ int run_stop(const stop_options& o) {
   };
   const std::chrono::milliseconds limit(c.configuration.timeouts.stop_ms);
   bool gone = leftovers(c).empty();
-  if (!gone) {
+  if (gone) {
+    spdlog::warn("{}: nothing of it runs on this host (cluster.state_dir = {})", c.configuration.cluster.name,
+                 c.state->path());
+  } else {
     // Clients hear of it, also when everything is killed then.
     const status told = ask_coordinators(c, [&](coordinator_client& client) { return client.shut_down(o.now); });
     while (told && !o.now && signals.count() == 0 && still_runs(c))

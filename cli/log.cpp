@@ -1,4 +1,6 @@
 #include "cli/log.hpp"
+#include <ctime>
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/details/os.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -13,16 +15,30 @@ std::string level_text(spdlog::level::level_enum level) {
   return {text.data(), text.size()};
 }
 
+// 2026-11-29T21:40:03.127Z
+std::string utc(spdlog::log_clock::time_point time) {
+  const auto ms = std::chrono::time_point_cast<std::chrono::milliseconds>(time).time_since_epoch().count();
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm t{};
+  ::gmtime_r(&seconds, &t);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", t, ms % 1000);
+}
+
 class text_formatter final : public spdlog::formatter {
 public:
+  explicit text_formatter(bool timed) : timed_(timed) {}
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
-    const std::string head =
-        message.level == spdlog::level::info ? "troupe: " : "troupe: " + level_text(message.level) + ": ";
+    std::string head = timed_ ? utc(message.time) + " troupe: " : "troupe: ";
+    if (message.level != spdlog::level::info)
+      head += level_text(message.level) + ": ";
     out.append(head.data(), head.data() + head.size());
     out.append(message.payload.data(), message.payload.data() + message.payload.size());
     out.push_back('\n');
   }
-  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<text_formatter>(); }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<text_formatter>(timed_); }
+
+private:
+  bool timed_;
 };
 
 class json_formatter final : public spdlog::formatter {
@@ -45,7 +61,7 @@ void set_up_logging(const log_settings& settings) {
   if (settings.json)
     logger->set_formatter(std::make_unique<json_formatter>());
   else
-    logger->set_formatter(std::make_unique<text_formatter>());
+    logger->set_formatter(std::make_unique<text_formatter>(settings.timed));
   logger->set_level(settings.verbosity < 0   ? spdlog::level::err
                     : settings.verbosity > 0 ? spdlog::level::debug
                                              : spdlog::level::info);

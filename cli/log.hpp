@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-// Replaces the default logger. Text lines are "troupe: error: ...", JSON lines {"time", "level", "message"}.
+// Replaces the default logger. Text lines are "[time ]troupe: error: ...", JSON lines {"time", "level", "message"}.
 void set_up_logging(const log_settings& settings);
 
 // True for success; the message of a failure becomes an error line.

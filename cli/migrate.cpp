@@ -35,7 +35,7 @@ migrate wish_of(const migrate_options& o) {
 
 int run_migrate(const migrate_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = load_running(o.file);
   const migrate wish = wish_of(o);
   coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
   const auto answer = client.migrate(wish);

@@ -448,6 +448,9 @@ command_line parse_command_line(int argc, char** argv) {
     std::cout << app.help();
     line.exit_code = 0;
   }
+  line.log.timed = std::visit(
+      [](const auto& verb) { return std::is_base_of_v<cluster_process_options, std::decay_t<decltype(verb)>>; },
+      line.verb);
   return line;
 }
 

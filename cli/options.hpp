@@ -22,6 +22,7 @@ struct engine_flags {
 struct log_settings {
   int verbosity = 0; // -1 quiet, 0 normal, 1 verbose
   bool json = false;
+  bool timed = false; // text lines begin with the time, as in the logs of a cluster's processes
 };
 
 struct generate_options {

@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::int32_t decoded_tokens = 16, compared_logprobs = 20;
+constexpr std::int32_t decoded_tokens = 16;
 
 using top_list = std::vector<std::pair<std::int32_t, float>>;
 
@@ -28,7 +28,7 @@ public:
                   .max_tokens = decoded_tokens,
                   .ignore_eos = true,
                   .logprobs = true,
-                  .top_logprobs = compared_logprobs,
+                  .top_logprobs = max_top_logprobs,
                   .seq_seed = 0};
     return state::ready;
   }

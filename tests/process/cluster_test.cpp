@@ -1,6 +1,7 @@
 // Clusters of real processes on loopback: the bytes of one process whatever is killed, and nothing left behind.
 #include "tests/process/running_cluster.hpp"
 #include "tests/support/metric_text.hpp"
+#include <regex>
 
 using namespace process_test;
 using namespace std::chrono_literals;
@@ -147,8 +148,23 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   const auto other = run_troupe({"launch", c.file, "--set", "timeouts.dead_ms=4000"});
   BOOST_TEST(other.exit_code == 2);
   BOOST_TEST(contains(other.err, "a cluster of another configuration runs there"));
-  BOOST_TEST(contains(run_troupe({"logs", c.file, "decode.1"}).out, "event=worker_up worker=decode.1 rank=1"));
-  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  const std::string log = run_troupe({"logs", c.file, "decode.1"}).out;
+  BOOST_TEST(
+      std::regex_search(log, std::regex("\n[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z troupe: event=worker_up "
+                                        "worker=decode.1 rank=1 ")),
+      log);
+  for (const std::string& where : {c.file, endpoint}) {
+    const auto asked = run_troupe({"status", "--cluster", where, "--json"});
+    BOOST_TEST(asked.exit_code == 0, asked.err);
+    BOOST_TEST(nlohmann::json::parse(asked.out)["members"][0]["name"] == status["members"][0]["name"]);
+  }
+  BOOST_TEST(contains(run_troupe({"status", "127.0.0.1"}).err, "is neither a file nor an address with a port"));
+  BOOST_TEST(
+      contains(run_troupe({"status", endpoint, "--set", "cluster.name=x"}).err, "--set = cluster.name=x: has no"));
+  const auto stopped = run_troupe({"stop", c.file});
+  BOOST_TEST(stopped.exit_code == 0);
+  BOOST_TEST(stopped.err == "");
+  BOOST_TEST(contains(run_troupe({"stop", c.file}).err, "nothing of it runs on this host"));
   c.expect_nothing_left();
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0); // nothing to stop is no fault
   BOOST_TEST(run_troupe({"status", c.file}).exit_code == 2);
