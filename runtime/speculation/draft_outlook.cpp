@@ -35,6 +35,7 @@ draft_outlook::prospect draft_outlook::expect(std::int32_t sequences, std::int64
   const std::uint64_t newest = std::max<std::uint64_t>(added_, 1) - 1; // before any came, the first place is filled
   const auto room = static_cast<std::size_t>(std::max<std::int64_t>(most_rows - sequences, 0));
   row_budget sum;
+  double right = 0;
   std::uint64_t back = 0;
   for (std::int32_t step = 0; step < steps; ++step) {
     survivals_.clear();
@@ -43,13 +44,15 @@ draft_outlook::prospect draft_outlook::expect(std::int32_t sequences, std::int64
       survivals_.insert(survivals_.end(), blocks_.begin() + at, blocks_.begin() + at + nextn_);
       forecast.correct(std::span(survivals_).last(static_cast<std::size_t>(nextn_)), true);
     }
+    for (const float v : survivals_)
+      right += v;
     sort_descending(survivals_, scratch_);
     const row_budget b =
         best_budget(sequences, std::span(std::as_const(survivals_)).first(std::min(room, survivals_.size())), times_);
     sum.expected += b.expected;
     sum.ms += b.ms;
   }
-  return {against_plain(sum, sequences, cost), sum.ms / steps};
+  return {against_plain(sum, sequences, cost), sum.ms / steps, right / (steps * sequences)};
 }
 
 double draft_outlook::highest_gain(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows,

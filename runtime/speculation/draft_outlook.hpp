@@ -19,11 +19,13 @@ public:
   // The next block to come replaces all.
   void start_anew() { anew_ = true; }
   std::uint64_t blocks() const { return added_; } // that came
+  std::int32_t kept() const { return kept_; }     // of them, that count
 
   // What steps bring that draft and verify what pays.
   struct prospect {
-    double gain = 1; // tokens per ms, as a multiple of those of steps that do neither; infinite without times
-    double ms = 0;   // of one step
+    double gain = 1;  // tokens per ms, as a multiple of those of steps that do neither; infinite without times
+    double ms = 0;    // of one step
+    double right = 0; // drafts of a block, if all are verified
   };
   // With a gain below 1 drafting takes more time than it saves. sequences >= 1; `most_rows`: of a step.
   prospect expect(std::int32_t sequences, std::int64_t kv_tokens, std::int64_t most_rows, const step_cost& cost,

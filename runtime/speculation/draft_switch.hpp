@@ -14,10 +14,11 @@ class draft_switch {
 public:
   struct prospect {
     double gain = 1;     // of drafting, by what is known (draft_outlook)
+    double hope = 0;     // how much more it may be, as long as little is known
     bool can_pay = true; // if every draft were right
     double plain_ms = 0; // of a step that does not draft
-    double try_ms = 0;   // that a step which drafts in vain loses
-    double whole_ms = 0; // likewise, if it verifies every draft
+    double try_ms = 0;   // that a step of a try loses
+    double whole_ms = 0; // that a step takes longer if it drafts and verifies every draft
     std::int32_t sequences = 1;
   };
 
@@ -28,10 +29,12 @@ public:
       return true;
     }
     verifies_all_ = false;
-    const std::int32_t steps = (try_blocks + p.sequences - 1) / p.sequences;
-    if (p.gain >= least_gain()) {
+    const std::int32_t steps = try_steps(p.sequences);
+    if (p.gain + p.hope >= least_gain()) {
       waited_ = 0;
-      saved_ms_ = std::min(saved_ms_ + share_on * p.plain_ms, most_saved * steps * p.try_ms);
+      const double gained = p.gain < 1 ? p.gain - 1 : share_on;
+      saved_ms_ =
+          std::clamp(saved_ms_ + gained * p.plain_ms, -most_owed * steps * p.try_ms, most_saved * steps * p.try_ms);
       return on_ = true;
     }
     on_ = false;
@@ -54,14 +57,15 @@ public:
   bool on() const { return on_; }
   double least_gain() const { return on_ ? 1 : back_on; } // with which it is on
   bool begins_try() const { return tries_; }              // the last answer does
-  bool verifies_all() const { return verifies_all_; }     // of the drafts that the last answer asks for
+  static std::int32_t try_steps(std::int32_t sequences) { return (try_blocks + sequences - 1) / sequences; }
+  bool verifies_all() const { return verifies_all_; } // of the drafts that the last answer asks for
 
-  static constexpr double back_on = 1.02;                         // gain: what lies between it and 1 changes nothing
-  static constexpr double try_share = .005;                       // of the time, for tries
-  static constexpr double cost_share = .001;                      // likewise, where all drafts are verified
-  static constexpr double share_on = .02, most_saved = 4;         // while drafting pays; tries
-  static constexpr int first_tries = 2;                           // that need not be saved for
-  static constexpr std::int32_t try_blocks = 8, least_pause = 64; // steps
+  static constexpr double back_on = 1.02;    // gain: what lies between it and 1 changes nothing
+  static constexpr double try_share = .005;  // of the time, for tries
+  static constexpr double cost_share = .001; // likewise, where all drafts are verified
+  static constexpr double share_on = .02, most_saved = 4, most_owed = 2; // while drafting pays; tries
+  static constexpr int first_tries = 2;                                  // that need not be saved for
+  static constexpr std::int32_t try_blocks = 8, least_pause = 64;        // steps
   static constexpr auto cost_steps = static_cast<std::int32_t>(step_cost::least_samples);
 
 private:

@@ -30,19 +30,24 @@ void put_equal_survivals(std::int32_t drafts, std::span<float> row) {
 
 } // namespace
 
-// Drafts that the step has room for.
-std::int64_t draft_planner::most_drafts_of(std::span<const draft_candidate> candidates) const {
-  std::int64_t drafts = 0;
-  for (const draft_candidate& c : candidates)
-    drafts += std::clamp(c.drafts, 0, settings_.nextn);
-  const auto sequences = static_cast<std::int64_t>(candidates.size());
-  return std::min(drafts, std::max<std::int64_t>(settings_.most_rows - sequences, 0));
+// Fills drafts_. A try looks at a few blocks only, whoever has them. Returns how many drafts the step has room for.
+std::int64_t draft_planner::take_drafts(std::span<const draft_candidate> candidates) {
+  std::int32_t blocks = settings_.varlen && !switch_.on() && !switch_.verifies_all()
+                            ? in_try_
+                            : static_cast<std::int32_t>(candidates.size());
+  std::int64_t sum = 0;
+  drafts_.clear();
+  for (const draft_candidate& c : candidates) {
+    const std::int32_t n = blocks > 0 ? std::clamp(c.drafts, 0, settings_.nextn) : 0;
+    blocks -= n > 0;
+    sum += n;
+    drafts_.push_back(n);
+  }
+  return std::min(sum, std::max<std::int64_t>(settings_.most_rows - std::ssize(candidates), 0));
 }
 
-double draft_planner::whole_step_ms(std::int32_t sequences) const {
-  const std::int64_t all = std::int64_t{sequences} * (1 + settings_.nextn);
-  const std::int64_t rows = std::max<std::int64_t>(std::min<std::int64_t>(all, settings_.most_rows), sequences);
-  const auto at = std::ranges::lower_bound(times_, rows, {}, &timed_size::rows);
+double draft_planner::step_ms(std::int32_t rows) const {
+  const auto at = std::ranges::lower_bound(times_, std::min(rows, settings_.most_rows), {}, &timed_size::rows);
   return (at == times_.end() ? times_.back() : *at).ms;
 }
 
@@ -64,12 +69,15 @@ row_budget draft_planner::budget(std::uint64_t round, std::int32_t sequences, st
   return budget_of(sequences, survivals.first(drafts), times_);
 }
 
-// The first blocks tell little: as long as there are few, drafting is given more credit, as far as it can bring that
-// much.
-double draft_planner::hoped_gain(std::int32_t sequences, std::int64_t kv_tokens, double foretold) {
+// Few blocks tell little, and those of one sequence less, for a text is hard or easy for some time: drafting is given
+// more credit the fewer there are, as far as it can bring that much.
+double draft_planner::hope_beyond(std::int32_t sequences, std::int64_t kv_tokens, double foretold) {
   constexpr double credit = .5; // of one block
+  if (!cost_.known())           // everything is hoped for
+    return 0;
   const double most = outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_);
-  return std::min(most, foretold * (1 + credit / std::sqrt(1 + static_cast<double>(outlook_.blocks()))));
+  const double n = sequences, count = outlook_.kept() / (1 + 3 / (n * n));
+  return std::clamp(foretold * credit / std::sqrt(1 + count), 0.0, std::max(most - foretold, 0.0));
 }
 
 // While all steps verify drafts, nobody sees what others take now. Where drafting gains little that decides.
@@ -79,23 +87,41 @@ bool draft_planner::pauses_for_a_plain_step(std::int32_t sequences) const {
   return cost_.known() && prospect_.gain < clear && since_plain_ >= (cost_.has_seen(sequences) ? seldom : first);
 }
 
+// What a plain step, a step of a try and one that verifies every draft take.
+void draft_planner::price(const draft_outlook::prospect& p, double drafting_ms) {
+  const std::int32_t sequences = prospect_.sequences;
+  prospect_.plain_ms = budget_of(sequences, {}, times_).ms - drafting_ms;
+  prospect_.whole_ms = step_ms(sequences * (1 + settings_.nextn)) - prospect_.plain_ms;
+  // Drafts of all sequences are made: as many are verified as take that much time again.
+  const double block_ms = (prospect_.whole_ms - drafting_ms) / sequences;
+  in_try_ = sequences;
+  if (sequences * block_ms > drafting_ms)
+    in_try_ =
+        std::min(sequences, std::max(draft_switch::try_blocks, static_cast<std::int32_t>(drafting_ms / block_ms)));
+  // All of them are, as long as the confidences of two rounds ago are those of a round without drafts.
+  const std::int32_t steps = draft_switch::try_steps(sequences), blind = std::min(steps, 2);
+  const double blind_ms = drafting_ms + in_try_ * (block_ms - prospect_.plain_ms * p.right / sequences);
+  prospect_.try_ms = std::max((blind * blind_ms + (steps - blind) * p.ms * (1 - p.gain)) / steps,
+                              drafting_ms / 4); // what is foretold may be too good
+}
+
 // What drafting would bring is worked out anew when the number of sequences changes, and every few plans.
 bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens) {
   constexpr std::int32_t look_every = 4, look_anyway = 64;
   ++since_look_;
+  const std::uint64_t blocks = outlook_.blocks();
   if (prospect_.sequences != sequences || looked_at_ == ~std::uint64_t{0} || since_look_ >= look_anyway ||
-      (looked_at_ != outlook_.blocks() && since_look_ >= look_every)) {
+      (looked_at_ != blocks && (since_look_ >= look_every || blocks >= 2 * looked_at_))) {
     prospect_.sequences = sequences;
     const draft_outlook::prospect p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
-    prospect_.gain = hoped_gain(sequences, kv_tokens, p.gain);
+    prospect_.gain = p.gain;
+    prospect_.hope = hope_beyond(sequences, kv_tokens, p.gain);
     prospect_.can_pay =
         outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_) >= draft_switch::back_on;
     const double drafting_ms = cost_.drafting_ms(sequences);
-    prospect_.plain_ms = times_.empty() ? 0 : budget_of(sequences, {}, times_).ms - drafting_ms;
-    // What is foretold may be too good.
-    prospect_.try_ms = times_.empty() ? 0 : std::max(p.ms * (1 - p.gain), drafting_ms / 4);
-    prospect_.whole_ms = times_.empty() ? 0 : whole_step_ms(sequences) - prospect_.plain_ms;
-    looked_at_ = outlook_.blocks();
+    if (!times_.empty())
+      price(p, drafting_ms);
+    looked_at_ = blocks;
     since_look_ = 0;
   }
   const bool draft = switch_.next(prospect_);
@@ -112,11 +138,11 @@ bool draft_planner::drafts_behind_prompt(std::int32_t sequences, std::int64_t kv
     return settings_.nextn > 0;
   sequences = std::max(sequences, 1);
   const auto p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
-  return hoped_gain(sequences, kv_tokens, p.gain) >= switch_.least_gain();
+  return p.gain + hope_beyond(sequences, kv_tokens, p.gain) >= switch_.least_gain();
 }
 
 std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,
-                                                 draft_plan& out) {
+                                                 std::int64_t most, draft_plan& out) {
   const auto sequences = static_cast<std::int32_t>(candidates.size());
   // What is foretold to fail is not verified, and nobody would see that it succeeds by now: in a try, and once in a
   // while, confidences are taken as they are.
@@ -125,8 +151,9 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
   std::int64_t kv_tokens = 0;
   std::array<float, most_drafts> row;
   budget_survivals_.clear();
-  for (const draft_candidate& c : candidates) {
-    const std::int32_t n = std::clamp(c.drafts, 0, settings_.nextn);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const draft_candidate& c = candidates[i];
+    const std::int32_t n = drafts_[i];
     kv_tokens += c.kv_tokens;
     if (!c.for_budget.empty()) // each block comes by once
       outlook_.add(c.for_budget);
@@ -137,8 +164,7 @@ std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<
   }
   sort_descending(budget_survivals_, scratch_);
   cost_.times(sequences, kv_tokens, times_);
-  const auto fitting =
-      std::span(std::as_const(budget_survivals_)).first(static_cast<std::size_t>(most_drafts_of(candidates)));
+  const auto fitting = std::span(std::as_const(budget_survivals_)).first(static_cast<std::size_t>(most));
   const row_budget chosen = budget(round, sequences, fitting);
   out.expected_tokens = chosen.expected;
   out.expected_ms = chosen.ms;
@@ -160,13 +186,13 @@ void draft_planner::plan(std::uint64_t round, std::span<const draft_candidate> c
   out.expected_ms = 0;
   if (settings_.nextn == 0 || candidates.empty())
     return;
-  const std::int64_t wanted =
-      settings_.varlen ? choose_by_confidence(round, candidates, out) : most_drafts_of(candidates);
+  const std::int64_t most = take_drafts(candidates),
+                     wanted = settings_.varlen ? choose_by_confidence(round, candidates, most, out) : most;
   const auto width = static_cast<std::size_t>(settings_.nextn);
   split_survivals_.resize(candidates.size() * width);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const draft_candidate& c = candidates[i];
-    const std::int32_t n = std::clamp(c.drafts, 0, settings_.nextn);
+    const std::int32_t n = drafts_[i];
     const auto row = std::span(split_survivals_).subspan(i * width, width);
     if (settings_.varlen)
       put_survivals(c.for_split.empty() ? c.for_budget : c.for_split, n, row);

@@ -75,12 +75,14 @@ public:
   std::span<const float> survivals() const { return budget_survivals_; }
 
 private:
-  std::int64_t most_drafts_of(std::span<const draft_candidate> candidates) const;
-  std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, draft_plan& out);
+  std::int64_t take_drafts(std::span<const draft_candidate> candidates);
+  std::int64_t choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates, std::int64_t most,
+                                    draft_plan& out);
   row_budget budget(std::uint64_t round, std::int32_t sequences, std::span<const float> survivals) const;
   std::size_t most_timed_drafts(std::int32_t sequences) const;
-  double whole_step_ms(std::int32_t sequences) const; // of the largest there may be
-  double hoped_gain(std::int32_t sequences, std::int64_t kv_tokens, double foretold);
+  double step_ms(std::int32_t rows) const; // drafting, and with as many as a step may have at most
+  double hope_beyond(std::int32_t sequences, std::int64_t kv_tokens, double foretold);
+  void price(const draft_outlook::prospect& p, double drafting_ms);
   bool pauses_for_a_plain_step(std::int32_t sequences) const;
   bool go_on_drafting(std::int32_t sequences, std::int64_t kv_tokens);
 
@@ -90,10 +92,12 @@ private:
   acceptance_forecast forecast_;
   draft_outlook outlook_;
   draft_switch switch_;
-  draft_switch::prospect prospect_;               // as of the last look
-  std::uint64_t looked_at_ = ~std::uint64_t{0};   // blocks at that time; at first: never
-  std::int32_t since_look_ = 0, since_plain_ = 0; // plans, the latter since one without drafts
+  draft_switch::prospect prospect_;                // as of the last look
+  std::uint64_t looked_at_ = ~std::uint64_t{0};    // blocks at that time; at first: never
+  std::int32_t in_try_ = draft_switch::try_blocks; // blocks that a step of a try verifies
+  std::int32_t since_look_ = 0, since_plain_ = 0;  // plans, the latter since one without drafts
   std::vector<float> budget_survivals_, split_survivals_, scratch_;
+  std::vector<std::int32_t> drafts_; // of each candidate, that may be verified
   std::vector<timed_size> times_;
 };
 

