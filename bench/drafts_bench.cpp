@@ -98,9 +98,21 @@ std::array<double, 3> quartiles(std::vector<double> v) {
 // Speed of one contestant over that of another in the same round.
 std::vector<double> ratios(const contestant& a, const contestant& b) {
   std::vector<double> out;
-  for (std::size_t round = 0; round < a.speeds.size(); ++round)
+  for (std::size_t round = 0; round < std::min(a.speeds.size(), b.speeds.size()); ++round)
     out.push_back(a.speeds[round] / b.speeds[round]);
   return out;
+}
+
+const contestant& best_fixed(const std::vector<contestant>& all) {
+  return *std::max_element(all.begin() + 1, all.end() - 1,
+                           [](const auto& a, const auto& b) { return median(a.speeds) < median(b.speeds); });
+}
+
+// Whether a fixed length is far from the best one, after a few rounds: the time is better spent on the others.
+bool is_beaten(const contestant& c, const std::vector<contestant>& all) {
+  constexpr double far = .9;
+  return c.speeds.size() >= 2 && &c != &all.front() && &c != &all.back() &&
+         median(c.speeds) < far * median(best_fixed(all).speeds);
 }
 
 // Fills `speeds`. The first turns do not count: caches are cold, and the adaptive engine, which is one for all loads as
@@ -109,7 +121,7 @@ template <class F> void run_rounds(std::vector<contestant>& all, int streams, in
   constexpr int first_turns = 4;
   for (contestant& c : all) {
     c.speeds.clear();
-    for (int turn = 0; turn < first_turns; ++turn)
+    for (int turn = &c == &all.back() ? 0 : first_turns - 1; turn < first_turns; ++turn)
       speed(*c.engine, streams, tokens, turn * streams);
   }
   double seconds = 0;
@@ -117,6 +129,8 @@ template <class F> void run_rounds(std::vector<contestant>& all, int streams, in
     const stopwatch watch;
     for (std::size_t i = 0; i < all.size(); ++i) {
       contestant& c = all[(i + static_cast<std::size_t>(round)) % all.size()];
+      if (is_beaten(c, all))
+        continue;
       c.speeds.push_back(speed(*c.engine, streams, tokens, (first_turns + round) * streams));
     }
     seconds = watch.seconds();
@@ -150,8 +164,7 @@ void emit(const bench_settings& settings, const contestant& adaptive, const cont
 
 void emit_comparison(const bench_settings& settings, const std::vector<contestant>& all, int streams) {
   const contestant &none = all.front(), &adaptive = all.back();
-  const contestant& best = *std::max_element(
-      all.begin() + 1, all.end() - 1, [](const auto& a, const auto& b) { return median(a.speeds) < median(b.speeds); });
+  const contestant& best = best_fixed(all);
   json line = line_of(settings, streams, "comparison");
   line.update({{"by_confidence_to_none", median(ratios(adaptive, none))},
                {"best_fixed", best.name},
