@@ -134,6 +134,7 @@ void note_progress(self_ptr self) {
             s.progress.steps = r.steps;
             s.progress.running = r.running;
             s.progress.waiting = r.waiting;
+            s.progress.paused = r.paused;
             s.progress.free_blocks = r.free_blocks;
             s.progress.handoffs = r.handoffs;
           },

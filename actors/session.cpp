@@ -229,7 +229,7 @@ void take_ack(self_ptr self, const ack& a) {
 tok_ack take_tokens(self_ptr self, const tokens& t) {
   auto& st = state_of(self);
   if (t.req != st.setup.request->req || t.branch >= st.branches.size())
-    return {-1, 0};
+    return {0, -1, 0};
   branch& b = st.branches[t.branch];
   const bool current = t.attempt == b.attempt() && !b.ended();
   if (lacks_room(st, {t.error_code, {}})) {
@@ -245,7 +245,7 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
       note_output(self, t, from);
     publish(self, t.branch, std::move(u));
   }
-  return {b.next_position(), b.attempt()};
+  return {st.setup.sequences[t.branch], b.next_position(), b.attempt()};
 }
 
 void watch_scheduler(self_ptr self) {

@@ -313,6 +313,7 @@ int run_worker(const cluster_process_options& o) {
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
   s.kind = k.worker_group[place.group].engine;
+  s.unacked_tokens = k.gateway.unacked_tokens;
   for (const rank_place& r : c.layout.ranks)
     if (k.worker_group[r.group].engine == engine_kind::prompt && r.cp_rank == 0)
       s.handoffs.senders.push_back({r.rank.value, k.node[r.node].name});

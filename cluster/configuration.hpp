@@ -165,7 +165,7 @@ struct gateway_section {
   std::int64_t queue_tokens = std::int64_t{64} << 20; // of these: prompts and max_tokens
   int max_attempts = 8;                               // of a request
   double kv_watermark = 0.9; // use of a decode worker's cache above which no prefill begins for it
-  int unacked_tokens = 64;   // of a request, that a worker may run ahead
+  int unacked_tokens = 64;   // of a branch, that a worker may be ahead of its gateway
   bool operator==(const gateway_section&) const = default;
 };
 

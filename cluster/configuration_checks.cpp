@@ -47,7 +47,6 @@ constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_
                                          std::string_view("eplb.policy"),
                                          std::string_view("eplb.spread"),
                                          std::string_view("gateway.kv_watermark"),
-                                         std::string_view("gateway.unacked_tokens"),
                                          std::string_view("timeouts.drain"),
                                          std::string_view("timeouts.request_tries"),
                                          std::string_view("timeouts.takeover_ms")};

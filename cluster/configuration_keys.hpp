@@ -155,7 +155,7 @@ template <section<gateway_section> S, class V> void visit_keys(S& s, V&& v) {
   v(numbered("queue_tokens", 1, 1e15, "of these requests, prompts and max_tokens"), s.queue_tokens);
   v(numbered("max_attempts", 1, 1000, "of a request, before it fails"), s.max_attempts);
   v(numbered("kv_watermark", 0.01, 1, "use of a worker's cache above which no prefill begins for it"), s.kv_watermark);
-  v(numbered("unacked_tokens", 1, 1 << 20, "of a request, that a worker may run ahead"), s.unacked_tokens);
+  v(numbered("unacked_tokens", 6, 1 << 20, "of a branch, that a worker may be ahead of its gateway"), s.unacked_tokens);
 }
 
 template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {

@@ -179,9 +179,10 @@ struct scheduler_report {
   handoff_counters handoffs;
   bool able = true;                    // false: its engine takes no steps
   std::int64_t outstanding_tokens = 0; // still to be computed, of all live sequences
+  std::uint64_t paused = 0;            // running ones that wait for their readers
 };
 TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able,
-              outstanding_tokens)
+              outstanding_tokens, paused)
 
 // ---- kv_manager
 
@@ -389,10 +390,11 @@ TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, promp
               error_code, error_text, steps, preemptions, drafted, accepted, cached_tokens, warnings)
 
 struct tok_ack {
+  std::uint64_t sequence = 0;
   std::int64_t next_pos = 0;
   std::uint32_t attempt = 1;
 };
-TROUPE_FIELDS(tok_ack, next_pos, attempt)
+TROUPE_FIELDS(tok_ack, sequence, next_pos, attempt)
 
 // One way, to the session, from the engine that goes on behind a prompt: there is room for its cache, and the prompt
 // may be computed; then, its cache has arrived.

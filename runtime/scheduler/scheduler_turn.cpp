@@ -58,8 +58,15 @@ bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
   return s.ends.after(*s.spec, token, outputs).reason != finish_reason::none;
 }
 
+// Its reader would have more tokens to acknowledge than it may, if everything that is out and the next step draw as
+// much as they can.
+bool scheduler_core::runs_ahead(const sequence& s) const {
+  const std::int64_t unacked = std::ssize(s.output) - s.acknowledged;
+  return unacked + s.unresolved + s.slack + limits_.nextn >= limits_.unacked_tokens;
+}
+
 bool scheduler_core::can_decode(const sequence& s) const {
-  if (s.in != phase::decode || s.waits_for_masks())
+  if (s.in != phase::decode || s.waits_for_masks() || runs_ahead(s))
     return false;
   if (s.computed < s.length()) // and while drafts are made again, the host does not know them
     return !s.host_paced || !s.drafted || s.committed == s.computed;
