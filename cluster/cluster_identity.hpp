@@ -22,6 +22,7 @@ struct cluster_identity {
   std::string curve_file{};     // with tls: the keys for bulk bytes
   // Where coordinators are now whose port is "any": one that was started again has another. Null: always there.
   std::function<std::vector<endpoint>()> coordinators_now{};
+  std::size_t unacked_messages = 256; // to one peer
 };
 
 // key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.

@@ -34,7 +34,6 @@ bool is_wildcard(std::string_view address) {
 constexpr std::array sections_without_effect{std::string_view("elastic."), std::string_view("fault.")};
 constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_s"),
                                          std::string_view("control.health_port"),
-                                         std::string_view("control.unacked_messages"),
                                          std::string_view("data.a2a_credit_steps"),
                                          std::string_view("data.expert_credit_mib"),
                                          std::string_view("data.gpu"),
