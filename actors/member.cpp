@@ -201,6 +201,7 @@ member_setup member_setup_of(const process_identity& p, member_role role, std::u
   m.beat = p.beat;
   m.headless_limit = p.headless_limit;
   m.orphan_limit = p.orphan_limit;
+  m.control_limit = p.cluster.questions.each;
   return m;
 }
 

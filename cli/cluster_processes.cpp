@@ -314,6 +314,7 @@ int run_worker(const cluster_process_options& o) {
   s.engine = options_of(k, k.worker_group[place.group]);
   s.kind = k.worker_group[place.group].engine;
   s.unacked_tokens = k.gateway.unacked_tokens;
+  s.kv_watermark = k.gateway.kv_watermark;
   for (const rank_place& r : c.layout.ranks)
     if (k.worker_group[r.group].engine == engine_kind::prompt && r.cp_rank == 0)
       s.handoffs.senders.push_back({r.rank.value, k.node[r.node].name});

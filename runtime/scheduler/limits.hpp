@@ -29,6 +29,8 @@ struct scheduler_limits {
   // draw more waits for the reader, and nobody else's does.
   std::int32_t unacked_tokens = std::numeric_limits<std::int32_t>::max();
 
+  double kv_watermark = 1; // use of the pool above which no room is given to images
+
   bool async = true; // two steps may be out, one running and one queued; false: one
   // While sequences decode, prompts wait until so many of their rows are there, or one has waited ttft_bound_steps.
   std::int32_t prefill_fill_tokens = 0;

@@ -214,6 +214,7 @@ private:
   bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
   void want_reservations();
+  std::int32_t blocks_kept_free() const;
   void reserve(sequence& s, const kv_got::admitted& a, const kv_got& got, events& ev);
   void take_table(sequence& s, const kv_got::admitted& a, const kv_got& got);
   bool has_victim_behind(const sequence& s) const;
