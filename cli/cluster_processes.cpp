@@ -12,6 +12,7 @@
 #include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/name_pattern.hpp"
+#include "cluster/refused_bytes.hpp"
 #include "cluster/shared_memory.hpp"
 #include <csignal>
 #include <fcntl.h>
@@ -42,6 +43,9 @@ bool let_go() {
 
 // Until a signal comes or there is nothing left to do.
 template <class Finished> void serve(interrupts& signals, const cluster_process_options& o, const Finished& finished) {
+  on_refused_bytes([](const refused_bytes& r) {
+    spdlog::warn("event=bytes_refused at={} why=\"{}\" others={}", r.at, r.why, r.since);
+  });
   const bool held = o.file.file == "-";
   while (signals.count() == 0 && !finished() && !(held && let_go()))
     signals.wait({}, 50);
