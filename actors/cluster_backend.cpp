@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 class cluster_backend final : public backend {
 public:
   explicit cluster_backend(const cluster_access& c)
-      : access_(c), config_(c.identity, 2),
-        parts_(system_, {c.model, c.seed, c.ledger, false, c.engine_wait, c.max_attempts}) {
+      : access_(c), config_(c.identity, 2), parts_(system_, {c.model, c.seed, c.ledger, false, c.engine_wait,
+                                                             c.max_attempts, c.identity.unacked_messages}) {
     front_.origin = mint_incarnation();
     front_.config = parts_.texts.config;
     front_.vocabulary = parts_.texts.vocabulary;

@@ -106,13 +106,18 @@ engine_choice choose(gateway_state& st, const request_record& r, bool undivided 
 }
 
 placed place_of(gateway_state& st, const engine_choice& c) {
-  placed p{static_cast<std::uint32_t>(c.engine), st.engines[c.engine].scheduler, {}, st.engines[c.engine].joined};
+  placed p{static_cast<std::uint32_t>(c.engine),
+           st.engines[c.engine].scheduler,
+           {},
+           st.engines[c.engine].joined,
+           st.engines[c.engine].window};
   if (c.prompt == no_engine)
     return p;
   const handoff_place& to = st.engines[c.engine].at;
   p.prompt = {st.engines[c.prompt].scheduler,
               static_cast<std::uint32_t>(c.prompt),
               st.engines[c.prompt].joined,
+              st.engines[c.prompt].window,
               {++st.next_handoff, true, p.rank, to.node, to.endpoint, to.incarnation, to.key}};
   return p;
 }
@@ -267,6 +272,8 @@ void take_engine(self_ptr self, const engine_info& joined) {
     st.setup.kv.numerics_id = joined.numerics_id;
     st.setup.kv.model_id = id;
   }
+  e.metrics.held_messages += e.window->held_so_far();
+  e.window = std::make_shared<message_window>(st.setup.unacked_messages); // nobody answers what the last one was sent
   e.scheduler = joined.scheduler;
   ++e.joined;
   e.lost.reset();
@@ -304,6 +311,9 @@ void close(self_ptr self, const done& d) {
     if (b.rank < st.engines.size())
       st.engines[b.rank].metrics.take(b);
   }
+  for (const std::size_t rank : {e.rank, e.prompt_rank}) // of a session that failed
+    for (std::size_t i = 0; rank != no_engine && i < e.sequences.size(); ++i)
+      st.engines[rank].window->answered(e.sequences[i]);
   book_off(st, e);
   st.live.erase(at);
   ++st.served;
@@ -410,6 +420,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     s.rank = p.rank;
     s.prompt = p.prompt;
     s.joined = p.joined;
+    s.window = p.window;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
@@ -429,7 +440,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
         [=](const caf::error& why) { session_ended(self, r, seed, text(self->system(), why)); });
   // Behind a prompt that another engine computes the session asks for the other branches, once there is room.
   for (std::size_t i = 0; i < (s.prompt.scheduler ? 1 : s.sequences.size()) && s.scheduler; ++i)
-    tell_as(entry.session, s.scheduler, submission(s, i));
+    send_submission(*s.window, entry.session, s.scheduler, submission(s, i));
   if (goes_on && rank != no_engine)
     tell(self, entry.session, place_of(st, c));
   st.live.emplace(r->req.number, std::move(entry));
@@ -472,8 +483,10 @@ gateway_report report_of(const gateway_state& st) {
   gateway_report r{st.live.size(), st.served, {}, {}};
   for (const engine_load& l : st.loads)
     r.outstanding.push_back(l.outstanding_tokens);
-  for (const gateway_state::engine& e : st.engines)
+  for (const gateway_state::engine& e : st.engines) {
     r.metrics.push_back(e.metrics);
+    r.metrics.back().held_messages += e.window->held_so_far();
+  }
   return r;
 }
 

@@ -55,6 +55,7 @@ struct gateway_setup {
                         // is lost
   std::chrono::milliseconds engine_wait{300000}; // with replays: so long a request waits for an engine, then it ends
   std::uint32_t max_attempts = default_max_attempts; // likewise: engines that may be lost to a request, and one
+  std::size_t unacked_messages = 256;                // likewise: to one engine
   // Many clients come and go while it lives: branches that they give up are closed in the ledger, and what nobody asks
   // for within forget_after is no more kept.
   bool serves_others = false;
@@ -94,7 +95,8 @@ struct gateway_state {
     std::int64_t since_asked = 0;    // tokens that it was given since
     bool in_doubt = false;           // lost by a session's word alone: it is asked now and then
     request_metrics metrics{};
-    handoff_place at; // where caches of prompts arrive
+    handoff_place at;                                                            // where caches of prompts arrive
+    std::shared_ptr<message_window> window = std::make_shared<message_window>(); // of this joining
   };
   gateway_setup setup;
   std::vector<engine> engines;

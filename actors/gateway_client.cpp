@@ -36,6 +36,8 @@ bool end_branch(self_ptr self, std::uint64_t number, std::size_t index, generati
   const auto record = r.record;
   const bool last = --r.left == 0;
   if (last) {
+    if (st.window)
+      st.window->answered(number); // if it was not sent yet, it never is
     st.live.erase(number);
     record->live->remove(record->id);
   }
@@ -92,6 +94,7 @@ void lose_gateway(self_ptr self, const std::string& why) {
   st.why = why;
   st.alone_since = self->clock().now();
   st.unanswered_bytes = 0;
+  st.window.reset();
   spdlog::warn("event=gateway_lost gateway={} live={} durable={} why=\"{}\"", st.setup.gateway, st.live.size(),
                st.answer.durable, why);
   if (st.stopped)
@@ -111,8 +114,9 @@ void lose_gateway(self_ptr self, const std::string& why) {
   }
 }
 
-void ask_for(self_ptr self, std::uint64_t number, state::request& r) {
+void ask_now(self_ptr self, std::uint64_t number) {
   auto& st = state_of(self);
+  state::request& r = st.live.at(number);
   const request_record& q = *r.record;
   r.asked = true;
   const std::int64_t bytes = bytes_of(q);
@@ -126,6 +130,7 @@ void ask_for(self_ptr self, std::uint64_t number, state::request& r) {
             if (!is_attached(s, at))
               return;
             s.unanswered_bytes -= bytes;
+            s.window->answered(number);
             if (a.code != ack_code::ok && s.live.contains(number))
               end_request(self, number, finish_reason::error, error_of(a));
           },
@@ -133,6 +138,10 @@ void ask_for(self_ptr self, std::uint64_t number, state::request& r) {
             if (is_attached(state_of(self), at))
               lose_gateway(self, "it does not answer: " + text(self->system(), e));
           });
+}
+
+void ask_for(self_ptr self, std::uint64_t number) {
+  state_of(self).window->send(number, [=] { ask_now(self, number); });
 }
 
 void take_answer(self_ptr self, const gateway_entry_actor& from, const attached& a) {
@@ -146,12 +155,13 @@ void take_answer(self_ptr self, const gateway_entry_actor& from, const attached&
   st.answer = a;
   st.entry = from;
   ++st.attachments;
+  st.window = std::make_shared<message_window>(st.setup.cluster.unacked_messages);
   watch(self, st.watched, from, [=, at = st.attachments](const caf::error& e) {
     if (is_attached(state_of(self), at))
       lose_gateway(self, text(self->system(), e));
   });
   for (auto& [number, r] : st.live)
-    ask_for(self, number, r);
+    ask_for(self, number);
 }
 
 void reach(self_ptr self, const cluster_status& s) {
@@ -219,7 +229,7 @@ ack abort_request(self_ptr self, const cancel& c) {
   if (at == st.live.end())
     return {c.head.msg_id, ack_code::unknown, {}};
   at->second.aborted = true;
-  if (st.entry)
+  if (st.entry && at->second.asked)
     tell(self, st.entry, gateway_cancel{c.req.number});
   else
     end_request(self, c.req.number, finish_reason::abort, {});
@@ -234,9 +244,9 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   q.branches.resize(static_cast<std::size_t>(r->params.n));
   q.left = q.branches.size();
   const bool aborted = r->live->take(r->id);
-  state::request& added = st.live.emplace(r->req.number, std::move(q)).first->second;
+  st.live.emplace(r->req.number, std::move(q));
   if (st.entry)
-    ask_for(self, r->req.number, added);
+    ask_for(self, r->req.number);
   if (aborted) // the abort went past it
     (void)abort_request(self, cancel{{}, r->req, 1, 0, "caller"});
 }
@@ -274,6 +284,7 @@ void stop_all(self_ptr self) {
   std::vector<std::uint64_t> all;
   for (const auto& [number, r] : st.live)
     all.push_back(number);
+  st.window.reset(); // what waits to be sent does not go any more
   for (const std::uint64_t number : all) {
     if (st.entry)
       tell(self, st.entry, gateway_cancel{number});

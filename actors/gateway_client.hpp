@@ -54,12 +54,13 @@ struct gateway_client_state {
     bool aborted = false; // the gateway was told
   };
   gateway_client_setup setup;
-  std::map<std::uint64_t, request> live; // by req_t::number
-  gateway_entry_actor entry;             // null: none is attached
-  attached answer;                       // of the last one
-  std::uint64_t attachments = 0;         // so far: an answer to an earlier one says nothing of this one
-  std::int64_t unanswered_bytes = 0;     // of requests that this gateway was asked for, as they travel
-  std::size_t next = 0;                  // coordinator to ask
+  std::map<std::uint64_t, request> live;  // by req_t::number
+  gateway_entry_actor entry;              // null: none is attached
+  attached answer;                        // of the last one
+  std::uint64_t attachments = 0;          // so far: an answer to an earlier one says nothing of this one
+  std::int64_t unanswered_bytes = 0;      // of requests that this gateway was asked for, as they travel
+  std::shared_ptr<message_window> window; // to it
+  std::size_t next = 0;                   // coordinator to ask
   bool finding = false, refused = false;
   bool stopped = false;                        // with the cluster: nobody comes after it
   std::string why = "no coordinator answered"; // none is attached

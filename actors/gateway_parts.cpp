@@ -25,6 +25,7 @@ gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& so
   g.seed = source.seed;
   g.engine_wait = source.engine_wait;
   g.max_attempts = source.max_attempts;
+  g.unacked_messages = source.unacked_messages;
   g.random_bits = random_bits_of_system;
   if (source.ledger) {
     g.recovered = std::move(source.ledger->open);

@@ -18,6 +18,7 @@ struct gateway_source {
   bool serves_others = false;                    // gateway_setup
   std::chrono::milliseconds engine_wait{300000}; // gateway_setup
   std::uint32_t max_attempts = default_max_attempts;
+  std::size_t unacked_messages = 256; // gateway_setup
 };
 
 // What requests are checked and written with. Throws config_error: no such model.

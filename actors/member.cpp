@@ -134,6 +134,7 @@ void note_progress(self_ptr self) {
             s.progress.steps = r.steps;
             s.progress.running = r.running;
             s.progress.waiting = r.waiting;
+            s.progress.paused = r.paused;
             s.progress.free_blocks = r.free_blocks;
             s.progress.handoffs = r.handoffs;
           },
@@ -200,6 +201,7 @@ member_setup member_setup_of(const process_identity& p, member_role role, std::u
   m.beat = p.beat;
   m.headless_limit = p.headless_limit;
   m.orphan_limit = p.orphan_limit;
+  m.control_limit = p.cluster.questions.each;
   return m;
 }
 

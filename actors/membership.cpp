@@ -262,7 +262,8 @@ void hear(self_ptr self, const hb& h) {
   auto* e = find(st, h.incarnation);
   if (!leads(self) || e == nullptr || gone(*e) || !from_itself(self, *e))
     return;
-  e->alive.hear(h.steps, h.running + h.waiting > 0, h.able, steady_ms());
+  const bool has_work = h.running + h.waiting > 0 && h.paused == 0; // a slow gateway is no fault of the worker
+  e->alive.hear(h.steps, has_work, h.able, steady_ms());
   e->progress = h;
   if (e->known.state == member_state::suspect || e->known.state == member_state::active ||
       e->known.state == member_state::warming)

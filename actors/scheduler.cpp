@@ -542,6 +542,14 @@ void take_note(self_ptr self, const handoff_note& n) {
     go_on(self);
 }
 
+void take_credit(self_ptr self, const tok_ack& a) {
+  auto& st = state_of(self);
+  const auto at = st.routes.find(a.sequence);
+  if (at != st.routes.end() && at->second.attempt == a.attempt &&
+      st.core->acknowledge(sequence_id{a.sequence}, a.next_pos - at->second.prompt_tokens))
+    go_on(self);
+}
+
 ack end_sequence(self_ptr self, const cancel& c) {
   auto& st = state_of(self);
   if (const auto waits = st.compiling.extract(c.sequence); !waits.empty()) {
@@ -589,7 +597,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const step_done& d) { finish_step(self, d); },
       [=](const step_check& c) { check_progress(self, c); },
       [=](const masks_made&) { take_masks(self); },
-      [](const tok_ack&) {},
+      [=](const tok_ack& a) { take_credit(self, a); },
       [=](const spec_plan& p) {
         auto& st = state_of(self);
         if (st.setup.group_rank < p.total_q.size())
@@ -607,7 +615,8 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
         const auto& st = state_of(self);
         const auto& core = *st.core;
         scheduler_report r{core.waiting(),     core.running(), core.live(), core.steps(), core.preemptions(),
-                           core.free_blocks(), st.metrics,     {},          !st.lost,     core.outstanding_tokens()};
+                           core.free_blocks(), st.metrics,     {},          !st.lost,     core.outstanding_tokens(),
+                           core.paused()};
         r.metrics.masks = core.mask_counts();
         if (st.setup.handoffs)
           r.handoffs = st.setup.handoffs->counters();

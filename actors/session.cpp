@@ -30,13 +30,29 @@ cancel cancel_of(const session_state& st, std::size_t index, const char* reason)
 // The engine that computes the prompt has no more part in the request.
 void leave_prompt(self_ptr self, stage next) {
   auto& st = state_of(self);
-  if (std::exchange(st.handing, next) == stage::computing)
-    unwatch(self, st.watched, st.setup.prompt.scheduler);
+  if (std::exchange(st.handing, next) != stage::computing)
+    return;
+  st.setup.prompt.window->answered(st.setup.sequences[st.handed]);
+  unwatch(self, st.watched, st.setup.prompt.scheduler);
+}
+
+// Nobody waits any more for what the engines answer to the branch's submissions; one that was held is not sent.
+void settle(const session_state& st, std::size_t index) {
+  st.setup.window->answered(st.setup.sequences[index]);
+  if (st.setup.prompt.window)
+    st.setup.prompt.window->answered(st.setup.sequences[index]);
+}
+
+// Likewise of all branches, the last ones first: those are held, and room for them would let them go.
+void settle_all(const session_state& st) {
+  for (std::size_t i = st.branches.size(); i > 0; --i)
+    settle(st, i - 1);
 }
 
 // What is still to be heard of the branch is not waited for.
 void cancel_sequence(self_ptr self, std::size_t index, const char* reason) {
   auto& st = state_of(self);
+  settle(st, index);
   if (st.handing == stage::computing && index == st.handed) {
     tell_from_outside(st.setup.prompt.scheduler, cancel_of(st, index, reason));
     leave_prompt(self, stage::done);
@@ -62,6 +78,7 @@ void ask_for_place(self_ptr self, bool full, const std::string& why) {
   auto& st = state_of(self);
   unwatch(self, st.watched, std::exchange(st.setup.scheduler, {}));
   st.handing = stage::none;
+  settle_all(st);
   tell_from_outside(st.setup.gateway,
                     place_wanted{st.setup.request->req, full, false, st.setup.rank, {}, st.setup.joined, why});
 }
@@ -109,6 +126,8 @@ void publish(self_ptr self, std::size_t index, branch::update u) {
     cancel_sequence(self, index, u.cancel ? "stop string" : "ended");
   if (u.text.empty() && !u.ended)
     return;
+  if (u.ended)
+    settle(st, index);
   const request_record& r = *st.setup.request;
   generation_event e;
   e.id = r.id;
@@ -143,6 +162,7 @@ void fail_branches(self_ptr self, const error& why) {
 
 void abort_all(self_ptr self, const std::string& cause) {
   auto& st = state_of(self);
+  settle_all(st);
   for (std::size_t i = 0; i < st.branches.size(); ++i) {
     if (st.branches[i].ended())
       continue;
@@ -163,6 +183,7 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
   if (st.handing == stage::computing)
     tell_from_outside(prompt, cancel_of(st, st.handed, "moved"));
   leave_prompt(self, stage::none);
+  settle_all(st);
   for (std::size_t i = 0; i < st.branches.size() && st.live > 0; ++i) {
     if (st.branches[i].ended())
       continue;
@@ -214,8 +235,11 @@ void take_ack(self_ptr self, const ack& a) {
   auto& st = state_of(self);
   const lost_part part = part_of_sender(self);
   const std::size_t index = a.msg_id & 0xFFFFFFFF;
-  if (a.code == ack_code::ok || index >= st.branches.size() || a.msg_id >> 32 != st.branches[index].attempt() ||
+  if (index >= st.branches.size() || a.msg_id >> 32 != st.branches[index].attempt() ||
       (part == lost_part::engine && !sent_by(self, st.setup.scheduler)))
+    return;
+  (part == lost_part::engine ? st.setup.window : st.setup.prompt.window)->answered(st.setup.sequences[index]);
+  if (a.code == ack_code::ok)
     return;
   const error why = error_of(a);
   if (lacks_room(st, why))
@@ -229,7 +253,7 @@ void take_ack(self_ptr self, const ack& a) {
 tok_ack take_tokens(self_ptr self, const tokens& t) {
   auto& st = state_of(self);
   if (t.req != st.setup.request->req || t.branch >= st.branches.size())
-    return {-1, 0};
+    return {0, -1, 0};
   branch& b = st.branches[t.branch];
   const bool current = t.attempt == b.attempt() && !b.ended();
   if (lacks_room(st, {t.error_code, {}})) {
@@ -245,7 +269,7 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
       note_output(self, t, from);
     publish(self, t.branch, std::move(u));
   }
-  return {b.next_position(), b.attempt()};
+  return {st.setup.sequences[t.branch], b.next_position(), b.attempt()};
 }
 
 void watch_scheduler(self_ptr self) {
@@ -295,7 +319,7 @@ void begin_branches(self_ptr self, std::size_t first, std::size_t from, std::siz
       s.work.handoff = {};
     else if (st.setup.prompt.scheduler)
       s.work.handoff = rest_ticket(st.setup);
-    tell(self, st.setup.scheduler, std::move(s));
+    send_submission(*st.setup.window, session_actor(self), st.setup.scheduler, std::move(s));
   }
 }
 
@@ -307,6 +331,7 @@ void take_place(self_ptr self, const placed& p) {
   st.setup.scheduler = p.scheduler;
   st.setup.rank = p.rank;
   st.setup.joined = p.joined;
+  st.setup.window = p.window;
   st.setup.prompt = p.prompt;
   watch_scheduler(self);
   const std::size_t first = first_live(st);
@@ -335,7 +360,7 @@ void compute_prompt(self_ptr self, const reserved& r) {
   s.work.fork_of = 0;
   s.work.params.so_args.reset(); // it draws nothing
   s.work.handoff = st.setup.prompt.ticket;
-  tell(self, st.setup.prompt.scheduler, std::move(s));
+  send_submission(*st.setup.prompt.window, session_actor(self), st.setup.prompt.scheduler, std::move(s));
   begin_branches(self, st.handed, st.handed + 1, st.branches.size());
 }
 
@@ -365,6 +390,7 @@ void lose_rank(self_ptr self, const rank_lost& l) {
 }
 
 void end_all(self_ptr self, const error& why, const char* told) {
+  settle_all(state_of(self));
   for (std::size_t i = 0; i < state_of(self).branches.size(); ++i)
     if (!state_of(self).branches[i].ended())
       cancel_sequence(self, i, told);
@@ -474,6 +500,11 @@ submit submission(const session_setup& setup, std::size_t index) {
   else if (setup.prompt.scheduler)
     m.work.handoff = rest_ticket(setup);
   return m;
+}
+
+void send_submission(message_window& through, const session_actor& from, const scheduler_actor& to, submit s) {
+  const std::uint64_t key = s.work.sequence;
+  through.send(key, [from, to, s = std::move(s)]() mutable { tell_as(from, to, std::move(s)); });
 }
 
 void end_unserved(const request_record& request, std::uint64_t seed, finish_reason why, const error& failure) {

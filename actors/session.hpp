@@ -30,11 +30,12 @@ struct session_setup {
   std::shared_ptr<const request_record> request;
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
-  std::uint64_t seed = 0;      // of branch 0
-  scheduler_actor scheduler;   // of the engine that computes every branch; null: none is there yet
-  std::uint32_t rank = 0;      // of that engine
-  prompt_place prompt;         // of the engine that computes the prompt of the first branch, if another does
-  std::uint64_t joined = 0;    // placed::joined
+  std::uint64_t seed = 0;    // of branch 0
+  scheduler_actor scheduler; // of the engine that computes every branch; null: none is there yet
+  std::uint32_t rank = 0;    // of that engine
+  prompt_place prompt;       // of the engine that computes the prompt of the first branch, if another does
+  std::uint64_t joined = 0;  // placed::joined
+  std::shared_ptr<message_window> window = std::make_shared<message_window>(); // placed::window
   bool closes_aborted = false; // in the ledger, unless its process is being stopped
   bool replays = false;        // when its engine is lost, another one goes on with the request
   std::uint32_t max_attempts = default_max_attempts;
@@ -63,8 +64,10 @@ struct session_state {
 
 session_actor::behavior_type session(session_actor::stateful_pointer<session_state> self, const session_setup& setup);
 
-// What asks the engine for a branch for the first time. The ack goes to the session.
+// What asks the engine for a branch for the first time.
 submit submission(const session_setup& setup, std::size_t index);
+// In the name of the session, which the ack goes to.
+void send_submission(message_window& through, const session_actor& from, const scheduler_actor& to, submit s);
 
 // LOCAL, one way, to the gateway: the request cannot go on where it is, another place is wanted (placed).
 struct place_wanted {

@@ -79,6 +79,8 @@ model_process without_gateway(const worker_setup& s, const std::shared_ptr<bulk_
   if (follows(s))
     p.setup->grammars = {};
   p.setup->rank = s.rank;
+  p.setup->limits.unacked_tokens = s.unacked_tokens;
+  p.setup->limits.kv_watermark = s.kv_watermark;
   p.setup->kind = s.kind;
   p.setup->handoffs = endpoint_of(s, *p.setup, bulk);
   if (p.setup->handoffs)

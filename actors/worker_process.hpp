@@ -18,6 +18,8 @@ struct worker_setup {
   endpoint at{"127.0.0.1", 0}; // port 0: any
   engine_options engine;       // engines = 1
   engine_kind kind = engine_kind::normal;
+  double kv_watermark = 0.9;        // use of its cache above which no prompt's cache gets room in it
+  std::int32_t unacked_tokens = 64; // of a branch, that it may be ahead of what a gateway has taken
   // Prompts are handed over, from engines of kind prompt to those of kind completion.
   struct {
     std::vector<handoff_sender_place> senders; // all engines of kind prompt

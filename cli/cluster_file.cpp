@@ -137,18 +137,6 @@ coordinator_client::~coordinator_client() {
   ended_.within(std::chrono::seconds(30));
 }
 
-template <class Answer, class Query>
-result<Answer> ask_once(caf::actor_system& system, const membership_actor& whom, const Query& query) {
-  caf::scoped_actor self{system};
-  result<Answer> answer = error{"unreachable", "the coordinator does not answer"};
-  ask(self.ptr(), whom, std::chrono::milliseconds(2000), query)
-      .receive([&](const Answer& a) { answer = a; },
-               [&](const caf::error& e) {
-                 answer = error{"unreachable", text(system, e)};
-               });
-  return answer;
-}
-
 // Every coordinator that answers, with what it says of itself.
 std::vector<std::pair<membership_actor, cluster_status>> coordinator_client::reach(error& why) {
   std::vector<std::pair<membership_actor, cluster_status>> all;
@@ -159,7 +147,7 @@ std::vector<std::pair<membership_actor, cluster_status>> coordinator_client::rea
       why = found.failure();
       continue;
     }
-    if (auto s = ask_once<cluster_status>(system_, *found, status_query{}))
+    if (auto s = ask_again<cluster_status>(system_, *found, cluster_.questions, status_query{}))
       all.emplace_back(*found, std::move(*s));
     else
       why = s.failure();
@@ -179,8 +167,9 @@ result<cluster_status> coordinator_client::status() {
 result<configuration_text> coordinator_client::configuration() {
   error why;
   const auto all = reach(why);
-  return all.empty() ? result<configuration_text>(why)
-                     : ask_once<configuration_text>(system_, all.front().first, configuration_query{});
+  return all.empty()
+             ? result<configuration_text>(why)
+             : ask_again<configuration_text>(system_, all.front().first, cluster_.questions, configuration_query{});
 }
 
 result<ack> coordinator_client::migrate(const troupe::migrate& what) {
@@ -188,7 +177,7 @@ result<ack> coordinator_client::migrate(const troupe::migrate& what) {
   for (const auto& [at, s] : reach(why)) {
     if (!s.leads)
       continue;
-    const auto found = ask_once<expert_group_info>(system_, at, expert_group_query{what.rank});
+    const auto found = ask_again<expert_group_info>(system_, at, cluster_.questions, expert_group_query{what.rank});
     if (!found)
       return found.failure();
     if (!found->group)
@@ -217,7 +206,8 @@ troupe::status coordinator_client::shut_down(bool now) {
   troupe::status told = nothing{};
   for (const auto& [at, s] : all) {
     tell_from_outside(at, troupe::shut_down{now});
-    if (const auto heard = ask_once<cluster_status>(system_, at, status_query{}); !heard && s.leads)
+    if (const auto heard = ask_again<cluster_status>(system_, at, cluster_.questions, status_query{});
+        !heard && s.leads)
       told = heard.failure();
   }
   return told;

@@ -12,6 +12,7 @@
 #include "cluster/child_process.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/name_pattern.hpp"
+#include "cluster/refused_bytes.hpp"
 #include "cluster/shared_memory.hpp"
 #include <csignal>
 #include <fcntl.h>
@@ -42,6 +43,9 @@ bool let_go() {
 
 // Until a signal comes or there is nothing left to do.
 template <class Finished> void serve(interrupts& signals, const cluster_process_options& o, const Finished& finished) {
+  on_refused_bytes([](const refused_bytes& r) {
+    spdlog::warn("event=bytes_refused at={} why=\"{}\" others={}", r.at, r.why, r.since);
+  });
   const bool held = o.file.file == "-";
   while (signals.count() == 0 && !finished() && !(held && let_go()))
     signals.wait({}, 50);
@@ -313,6 +317,8 @@ int run_worker(const cluster_process_options& o) {
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
   s.kind = k.worker_group[place.group].engine;
+  s.unacked_tokens = k.gateway.unacked_tokens;
+  s.kv_watermark = k.gateway.kv_watermark;
   for (const rank_place& r : c.layout.ranks)
     if (k.worker_group[r.group].engine == engine_kind::prompt && r.cp_rank == 0)
       s.handoffs.senders.push_back({r.rank.value, k.node[r.node].name});
@@ -358,7 +364,8 @@ int run_gateway(const cluster_process_options& o) {
               nullptr,
               true,
               std::chrono::seconds(k.cluster.join_timeout_s),
-              static_cast<std::uint32_t>(k.gateway.max_attempts)};
+              static_cast<std::uint32_t>(k.gateway.max_attempts),
+              s.process.cluster.unacked_messages};
   s.limits.requests = k.gateway.queue_requests;
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);

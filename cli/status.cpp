@@ -185,6 +185,7 @@ json json_of(const cluster_status& s, const loaded_cluster& c, const std::vector
                        {"steps", m.progress.steps},
                        {"running", m.progress.running},
                        {"waiting", m.progress.waiting},
+                       {"paused", m.progress.paused},
                        {"free_blocks", m.progress.free_blocks},
                        {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()},
                        {"speculation", speculates(m) ? json_of(m.progress.speculation) : json()}});

@@ -1,7 +1,9 @@
 #include "cluster/bulk_link.hpp"
 #include "cluster/loopback.hpp"
+#include "cluster/refused_bytes.hpp"
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -227,6 +229,27 @@ std::vector<zmq::message_t> receive_message(zmq::socket_t& socket) {
   return parts;
 }
 
+// Connections to a socket that end before they have greeted as ZeroMQ does.
+class failed_greetings {
+public:
+  failed_greetings(zmq::context_t& context, zmq::socket_t& of) : events_(context, zmq::socket_type::pair) {
+    static std::atomic<std::uint64_t> monitors{0};
+    const std::string at = "inproc://troupe.greetings." + std::to_string(++monitors);
+    events_.set(zmq::sockopt::linger, 0);
+    if (::zmq_socket_monitor(of.handle(), at.c_str(),
+                             ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) == 0)
+      events_.connect(at);
+  }
+  zmq::socket_t& events() { return events_; }
+  void say(const std::string& at) {
+    while (!receive_message(events_).empty())
+      refuse_bytes(at, "what came is no greeting of ZeroMQ, or it ended inside one");
+  }
+
+private:
+  zmq::socket_t events_;
+};
+
 void set_up(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::sndhwm, high_water_mark);
@@ -295,7 +318,7 @@ void bulk_context::admit(std::set<std::string> public_keys) {
 class bulk_link::pump {
 public:
   pump(bulk_context& context, const bulk_link_options& options, zmq::socket_t router)
-      : context_(context), options_(options), router_(std::move(router)),
+      : context_(context), options_(options), router_(std::move(router)), failed_greetings_(context.zmq(), router_),
         endpoint_(router_.get(zmq::sockopt::last_endpoint)) {}
   ~pump() {
     {
@@ -342,6 +365,7 @@ private:
   bulk_context& context_;
   bulk_link_options options_;
   zmq::socket_t router_;
+  failed_greetings failed_greetings_;
   std::string endpoint_;
   std::shared_ptr<link_state> state_ = std::make_shared<link_state>();
   std::map<std::uint32_t, outlet> outlets_; // the thread's
@@ -353,7 +377,9 @@ void bulk_link::pump::run() {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ::getpriority(PRIO_PROCESS, 0) + options_.niceness);
   std::vector<zmq::pollitem_t> items;
   while (follow_view()) {
-    items.assign({{nullptr, state_->bell.descriptor(), ZMQ_POLLIN, 0}, {router_.handle(), 0, ZMQ_POLLIN, 0}});
+    items.assign({{nullptr, state_->bell.descriptor(), ZMQ_POLLIN, 0},
+                  {router_.handle(), 0, ZMQ_POLLIN, 0},
+                  {failed_greetings_.events().handle(), 0, ZMQ_POLLIN, 0}});
     for (auto& [rank, o] : outlets_) {
       flush(o);
       if (o.dealer)
@@ -370,7 +396,9 @@ void bulk_link::pump::run() {
       state_->bell.answer();
     if ((items[1].revents & ZMQ_POLLIN) != 0)
       take_from_router();
-    std::size_t at = 2;
+    if ((items[2].revents & ZMQ_POLLIN) != 0)
+      failed_greetings_.say(endpoint_);
+    std::size_t at = 3;
     for (auto& [rank, o] : outlets_)
       if (o.dealer && (items[at++].revents & ZMQ_POLLIN) != 0)
         take_from_dealer(o);
@@ -470,6 +498,8 @@ std::chrono::milliseconds bulk_link::pump::pause() const {
 }
 
 void bulk_link::pump::belongs_to_none(bool bad) {
+  if (bad)
+    refuse_bytes(endpoint_, "what came is no frame");
   const std::lock_guard lock(state_->guard);
   ++(bad ? state_->others.bad_frames : state_->others.strangers);
 }

@@ -27,6 +27,8 @@ cluster_identity identity_of(const cluster_configuration& c, const std::string& 
                       std::chrono::milliseconds(c.control.heartbeat_ms),
                       std::chrono::milliseconds(c.control.connection_timeout_ms),
                       {}};
+  id.unacked_messages = static_cast<std::size_t>(c.control.unacked_messages);
+  id.questions = {std::chrono::milliseconds(c.timeouts.request_ms), c.timeouts.request_tries};
   if (c.security.mode == security_mode::mutual) {
     id.tls = tls_files{with_node(c.security.ca, key_name), with_node(c.security.cert, key_name),
                        with_node(c.security.key, key_name)};

@@ -1,5 +1,6 @@
 // What all processes of a cluster know of it, derived from its configuration.
 #pragma once
+#include "cluster/ask_again.hpp"
 #include "cluster/configuration.hpp"
 #include "cluster/connect.hpp"
 #include "cluster/layout.hpp"
@@ -22,6 +23,8 @@ struct cluster_identity {
   std::string curve_file{};     // with tls: the keys for bulk bytes
   // Where coordinators are now whose port is "any": one that was started again has another. Null: always there.
   std::function<std::vector<endpoint>()> coordinators_now{};
+  std::size_t unacked_messages = 256; // to one peer
+  question_limits questions{};        // to a coordinator
 };
 
 // key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.

@@ -90,8 +90,8 @@ struct data_section {
   host_carrier intra_host = host_carrier::shm;
   gpu_carrier gpu = gpu_carrier::nccl;
   bool encrypt = true;
-  int waves = 2; // parts of a layer's expert work, so that its transfers overlap with it
-  int kv_credit_mib = 64, expert_credit_mib = 32, a2a_credit_steps = 2;
+  int waves = 2;          // parts of a layer's expert work, so that its transfers overlap with it
+  int kv_credit_mib = 64; // of prompts' caches on their way
   bool operator==(const data_section&) const = default;
 };
 
@@ -164,15 +164,15 @@ struct gateway_section {
   int queue_requests = 4096;                          // of a gateway: admitted, and not yet taken back by their clients
   std::int64_t queue_tokens = std::int64_t{64} << 20; // of these: prompts and max_tokens
   int max_attempts = 8;                               // of a request
-  double kv_watermark = 0.9; // use of a decode worker's cache above which no prefill begins for it
-  int unacked_tokens = 64;   // of a request, that a worker may run ahead
+  double kv_watermark = 0.9; // use of a completion worker's cache above which no prefill begins for it
+  int unacked_tokens = 64;   // of a branch, that a worker may be ahead of its gateway
   bool operator==(const gateway_section&) const = default;
 };
 
 struct timeouts_section {
   int hb_ms = 200, suspect_ms = 1000, dead_ms = 3000;
   int request_ms = 2000, request_tries = 3;
-  int lease_ms = 3000, lease_renew_ms = 1000, lease_margin_ms = 600, takeover_ms = 2000;
+  int lease_ms = 3000, lease_renew_ms = 1000, lease_margin_ms = 600;
   int step_decode_ms = 2000, step_prefill_ms = 30000;
   int kv_lease_ms = 30000, kv_renew_ms = 10000, handoff_ms = 60000;
   int migration_copy_ms = 60000, migration_sources = 3;

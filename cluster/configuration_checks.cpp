@@ -32,11 +32,7 @@ bool is_wildcard(std::string_view address) {
 
 // Keys that are read, checked and printed, and that nothing acts on yet. Of the sections of their own, all.
 constexpr std::array sections_without_effect{std::string_view("elastic."), std::string_view("fault.")};
-constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_s"),
-                                         std::string_view("control.health_port"),
-                                         std::string_view("control.unacked_messages"),
-                                         std::string_view("data.a2a_credit_steps"),
-                                         std::string_view("data.expert_credit_mib"),
+constexpr std::array keys_without_effect{std::string_view("control.health_port"),
                                          std::string_view("data.gpu"),
                                          std::string_view("eplb.backup"),
                                          std::string_view("eplb.interval"),
@@ -45,12 +41,7 @@ constexpr std::array keys_without_effect{std::string_view("cluster.join_timeout_
                                          std::string_view("eplb.min_gain"),
                                          std::string_view("eplb.min_replicas"),
                                          std::string_view("eplb.policy"),
-                                         std::string_view("eplb.spread"),
-                                         std::string_view("gateway.kv_watermark"),
-                                         std::string_view("gateway.unacked_tokens"),
-                                         std::string_view("timeouts.drain"),
-                                         std::string_view("timeouts.request_tries"),
-                                         std::string_view("timeouts.takeover_ms")};
+                                         std::string_view("eplb.spread")};
 
 bool is_without_effect(std::string_view key) {
   return std::ranges::find(keys_without_effect, key) != keys_without_effect.end() ||

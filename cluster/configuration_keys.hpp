@@ -43,7 +43,7 @@ template <section<cluster_section> S, class V> void visit_keys(S& s, V&& v) {
   v({"adopt", "workers outlive their node agent, and a restarted one takes them over"}, s.adopt);
   v(numbered("orphan_exit_s", 1, 86400, "a worker or gateway without node agent and coordinator ends"),
     s.orphan_exit_s);
-  v(numbered("join_timeout_s", 1, 86400, "a node tries to join, and a request waits for an engine"), s.join_timeout_s);
+  v(numbered("join_timeout_s", 1, 86400, "a request waits for an engine"), s.join_timeout_s);
   v(numbered("max_restarts", 0, 1000, "of a worker within the window"), s.max_restarts);
   v(numbered("restart_window_s", 1, 86400, "in which restarts are counted"), s.restart_window_s);
   v(numbered("restart_backoff_ms", 0, 600000, "before the first restart; doubles with each"), s.restart_backoff_ms);
@@ -76,8 +76,6 @@ template <section<data_section> S, class V> void visit_keys(S& s, V&& v) {
   v({"encrypt", "CURVE for bulk bytes between hosts; false only on a fabric of one's own"}, s.encrypt);
   v(numbered("waves", 1, 16, "parts of a layer's expert work, whose transfers overlap"), s.waves);
   v(numbered("kv_credit_mib", 1, 1 << 16, "of a KV stream on its way"), s.kv_credit_mib);
-  v(numbered("expert_credit_mib", 1, 1 << 16, "of an expert stream on its way"), s.expert_credit_mib);
-  v(numbered("a2a_credit_steps", 1, 16, "steps of all-to-all on their way between two ranks"), s.a2a_credit_steps);
 }
 
 template <section<model_section> S, class V> void visit_keys(S& s, V&& v) {
@@ -154,8 +152,9 @@ template <section<gateway_section> S, class V> void visit_keys(S& s, V&& v) {
   v(numbered("queue_requests", 1, largest, "of one gateway, before more are refused (overloaded)"), s.queue_requests);
   v(numbered("queue_tokens", 1, 1e15, "of these requests, prompts and max_tokens"), s.queue_tokens);
   v(numbered("max_attempts", 1, 1000, "of a request, before it fails"), s.max_attempts);
-  v(numbered("kv_watermark", 0.01, 1, "use of a worker's cache above which no prefill begins for it"), s.kv_watermark);
-  v(numbered("unacked_tokens", 1, 1 << 20, "of a request, that a worker may run ahead"), s.unacked_tokens);
+  v(numbered("kv_watermark", 0.01, 1, "use of a completion worker's cache above which no prefill begins for it"),
+    s.kv_watermark);
+  v(numbered("unacked_tokens", 6, 1 << 20, "of a branch, that a worker may be ahead of its gateway"), s.unacked_tokens);
 }
 
 template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
@@ -168,7 +167,6 @@ template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
   ms("lease_ms", s.lease_ms, "a leader's lease");
   ms("lease_renew_ms", s.lease_renew_ms, "between two renewals of it");
   ms("lease_margin_ms", s.lease_margin_ms, "before its end a leader stops acting");
-  ms("takeover_ms", s.takeover_ms, "a new leader waits for reports");
   ms("step_decode_ms", s.step_decode_ms, "a decode step may take");
   ms("step_prefill_ms", s.step_prefill_ms, "a prefill step may take");
   ms("kv_lease_ms", s.kv_lease_ms, "a reservation of cache blocks holds");

@@ -4,6 +4,7 @@
 #pragma once
 #include "cluster/caf.hpp"
 #include "cluster/identity.hpp"
+#include "cluster/message_window.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
@@ -65,7 +66,7 @@ TROUPE_FIELDS(branch_record, rank, finish_reason, cause, prompt_tokens, output_t
               last_token, end, gaps)
 TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, abort, error, abort_causes, error_codes,
               request_prompt_tokens, request_generation_tokens, params_max_tokens, params_n, time_to_first_token,
-              inter_token_latency, time_per_output_token, end_to_end, decode_time)
+              inter_token_latency, time_per_output_token, end_to_end, decode_time, held_messages)
 TROUPE_FIELDS(draft_counters, drafts, draft_tokens, accepted_tokens, verified_at, accepted_at, verified_drafts,
               not_finite, expected_tokens, emitted_tokens, expected_seconds, measured_seconds, steps_by_size)
 TROUPE_FIELDS(mask_counters, in_time, late, fill_time)
@@ -179,9 +180,10 @@ struct scheduler_report {
   handoff_counters handoffs;
   bool able = true;                    // false: its engine takes no steps
   std::int64_t outstanding_tokens = 0; // still to be computed, of all live sequences
+  std::uint64_t paused = 0;            // running ones that wait for their readers
 };
 TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able,
-              outstanding_tokens)
+              outstanding_tokens, paused)
 
 // ---- kv_manager
 
@@ -389,10 +391,11 @@ TROUPE_FIELDS(tokens, req, branch, attempt, first_pos, ids, logprobs, top, promp
               error_code, error_text, steps, preemptions, drafted, accepted, cached_tokens, warnings)
 
 struct tok_ack {
+  std::uint64_t sequence = 0;
   std::int64_t next_pos = 0;
   std::uint32_t attempt = 1;
 };
-TROUPE_FIELDS(tok_ack, next_pos, attempt)
+TROUPE_FIELDS(tok_ack, sequence, next_pos, attempt)
 
 // One way, to the session, from the engine that goes on behind a prompt: there is room for its cache, and the prompt
 // may be computed; then, its cache has arrived.
@@ -533,15 +536,17 @@ using scheduler_actor =
 struct prompt_place {
   scheduler_actor scheduler; // null: the engine that goes on computes it itself
   std::uint32_t rank = 0;
-  std::uint64_t joined = 0; // placed::joined, of that engine
-  handoff_ticket ticket;    // of the engine that computes the prompt
+  std::uint64_t joined = 0;                 // placed::joined, of that engine
+  std::shared_ptr<message_window> window{}; // what it is sent goes through this
+  handoff_ticket ticket;                    // of the engine that computes the prompt
 };
 // LOCAL, one way, from the gateway to a session: this engine computes its request from now on.
 struct placed {
   std::uint32_t rank = 0;
   scheduler_actor scheduler;
   prompt_place prompt;
-  std::uint64_t joined = 0; // how often the engine had joined by then
+  std::uint64_t joined = 0;                 // how often the engine had joined by then
+  std::shared_ptr<message_window> window{}; // what it is sent goes through this
 };
 using session_actor =
     caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,

@@ -1,5 +1,6 @@
 #include "cluster/step_link.hpp"
 #include "cluster/loopback.hpp"
+#include "cluster/refused_bytes.hpp"
 #include "runtime/base/crc32c.hpp"
 #include <algorithm>
 #include <arpa/inet.h>
@@ -435,6 +436,8 @@ bool step_link_server::state::greet(connection& to) {
     wrong = "this is incarnation " + mine[1];
   else if (!same(hello->parts[2], bytes_of(mine[2])))
     wrong = "here are " + mine[2] + " executors";
+  if (!wrong.empty())
+    refuse_bytes(options.address + ":" + std::to_string(port), wrong);
   const std::array<byte_span, 1> words{bytes_of(wrong)};
   return bool(to.send(wrong.empty() ? link_kind::welcome : link_kind::refusal, 0, words, std::chrono::seconds(1))) &&
          wrong.empty();

@@ -51,6 +51,7 @@ struct request_metrics {
   histogram<bounds::first_token> time_to_first_token;
   histogram<bounds::between_tokens> inter_token_latency, time_per_output_token;
   histogram<bounds::latency> end_to_end, decode_time;
+  std::uint64_t held_messages = 0; // to the engine, that waited because others were not answered
 
   void take(const branch_record& r);
   void refuse(const std::string& code, std::int32_t branches); // that were never queued

@@ -243,6 +243,9 @@ void write_request_counters(writer& w) {
          [](const s& e) { return e.requests.prompt_tokens; });
   w.each("troupe:generation_tokens_total", type::counter, "Output tokens of the branches that have ended.",
          [](const s& e) { return e.requests.generation_tokens; });
+  w.each("troupe:held_messages_total", type::counter,
+         "Messages to an engine that waited because too many were not answered.",
+         [](const s& e) { return e.requests.held_messages; });
   w.by_label("troupe:request_success_total", type::counter, "Branches that have ended, by finish reason.",
              "finished_reason", [](const s& e) {
                return labelled<std::uint64_t>{{"stop", e.requests.stop},

@@ -25,6 +25,12 @@ status check(const scheduler_limits& l) {
     return bad("nextn", l.nextn,
                "two steps may be out, and the window rings keep " + std::to_string(l.backtracking) +
                    " positions for what they take back; use 0.." + std::to_string(l.backtracking / 2 - 1));
+  if (l.unacked_tokens <= l.nextn)
+    return bad("unacked_tokens", l.unacked_tokens,
+               "no step could ever be taken: one draws up to nextn + 1 tokens; use " + std::to_string(l.nextn + 1) +
+                   " or more");
+  if (!(l.kv_watermark > 0 && l.kv_watermark <= 1))
+    return error{"invalid_limits", "kv_watermark = " + std::to_string(l.kv_watermark) + ": use a share, up to 1"};
   if (l.decode_steps_between < 1)
     return bad("decode_steps_between", l.decode_steps_between, "prefill would starve decoding; use 1 or more");
   if (l.ageing_steps < 1)

@@ -4,6 +4,7 @@
 #include "runtime/scheduler/prefix_rules.hpp"
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace troupe {
 
@@ -23,6 +24,12 @@ struct scheduler_limits {
   // Work on masks in one step (mask_work.hpp), some 10 ms of a thread. A sequence whose masks are more is left out
   // until they are made beside the steps.
   std::size_t mask_work = 2'000'000;
+
+  // Output tokens of a sequence that its reader may not have acknowledged yet. The next step of a sequence that could
+  // draw more waits for the reader, and nobody else's does.
+  std::int32_t unacked_tokens = std::numeric_limits<std::int32_t>::max();
+
+  double kv_watermark = 1; // use of the pool above which no room is given to images
 
   bool async = true; // two steps may be out, one running and one queued; false: one
   // While sequences decode, prompts wait until so many of their rows are there, or one has waited ttft_bound_steps.

@@ -97,6 +97,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.reach = reach_of(*s.spec, limits_.max_model_len, s.share);
   s.output.assign(request.emitted.begin(), request.emitted.end());
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
+  s.acknowledged = static_cast<std::int32_t>(s.output.size());
   s.order = {std::int64_t{request.priority} * limits_.ageing_steps + step_, ++arrivals_};
   sequences_.emplace(s.spec->id, &s);
   if (request.deadline_steps > 0) {
@@ -298,6 +299,21 @@ bool scheduler_core::arrived(sequence_id id, std::shared_ptr<const image_bytes> 
 void scheduler_core::let_go_on(sequence_id id, bool may) {
   if (const auto at = sequences_.find(id); at != sequences_.end())
     at->second->may_go_on = may;
+}
+
+bool scheduler_core::acknowledge(sequence_id id, std::int64_t outputs) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end())
+    return false;
+  sequence& s = *at->second;
+  const bool waited = runs_ahead(s);
+  s.acknowledged = std::max(s.acknowledged, static_cast<std::int32_t>(std::min(outputs, std::ssize(s.output))));
+  return waited && !runs_ahead(s);
+}
+
+std::size_t scheduler_core::paused() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(active_, [&](const sequence* s) { return s->in == phase::decode && runs_ahead(*s); }));
 }
 
 bool scheduler_core::abort(sequence_id id, events& out) {

@@ -73,6 +73,8 @@ public:
   bool arrived(sequence_id id, std::shared_ptr<const image_bytes> image, std::int32_t cached);
   // Whether a sequence with share prompt may go on: not while too much of its image waits to be sent.
   void let_go_on(sequence_id id, bool may);
+  // The reader has so many of its output tokens. True: a sequence that waited for that may go on.
+  bool acknowledge(sequence_id id, std::int64_t outputs);
   // Ends a live sequence in any state; false if there is none.
   bool abort(sequence_id id, events& out);
 
@@ -105,6 +107,7 @@ public:
   std::size_t waiting() const { return waiting_.size() + reserving_.size() + parked_; }
   std::size_t running() const { return active_.size(); } // sequences that hold KV
   std::size_t live() const { return sequences_.size(); }
+  std::size_t paused() const; // running ones that wait for their readers (limits.unacked_tokens)
   // Rows of all of them that are still to be computed, if none ends before it has to.
   std::int64_t outstanding_tokens() const;
   std::size_t steps_out() const { return flights_out_; }
@@ -186,6 +189,7 @@ private:
   std::int32_t depth() const { return limits_.async ? 2 : 1; }
   std::int32_t places() const;
   bool ends_with_token_in_flight(const sequence& s) const;
+  bool runs_ahead(const sequence& s) const;
   bool can_decode(const sequence& s) const;
   bool can_grow(const sequence& s) const;
   std::int32_t promised_blocks() const;
@@ -210,6 +214,7 @@ private:
   bool proposes(const sequence& s, std::int32_t end) const;
   std::int32_t want_forks(std::int32_t budget);
   void want_reservations();
+  std::int32_t blocks_kept_free() const;
   void reserve(sequence& s, const kv_got::admitted& a, const kv_got& got, events& ev);
   void take_table(sequence& s, const kv_got::admitted& a, const kv_got& got);
   bool has_victim_behind(const sequence& s) const;

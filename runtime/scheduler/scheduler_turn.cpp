@@ -58,8 +58,15 @@ bool scheduler_core::ends_with_token_in_flight(const sequence& s) const {
   return s.ends.after(*s.spec, token, outputs).reason != finish_reason::none;
 }
 
+// Its reader would have more tokens to acknowledge than it may, if everything that is out and the next step draw as
+// much as they can.
+bool scheduler_core::runs_ahead(const sequence& s) const {
+  const std::int64_t unacked = std::ssize(s.output) - s.acknowledged;
+  return unacked + s.unresolved + s.slack + limits_.nextn >= limits_.unacked_tokens;
+}
+
 bool scheduler_core::can_decode(const sequence& s) const {
-  if (s.in != phase::decode || s.waits_for_masks())
+  if (s.in != phase::decode || s.waits_for_masks() || runs_ahead(s))
     return false;
   if (s.computed < s.length()) // and while drafts are made again, the host does not know them
     return !s.host_paced || !s.drafted || s.committed == s.computed;
@@ -448,11 +455,19 @@ void scheduler_core::want_reservations() {
     a.salt = s.salt;
     a.rows = s.prompt_tokens();
     a.room = room_for(s, a.rows, promised_blocks());
+    if (!active_.empty() || !turn_.admit.empty())
+      a.room = std::max(a.room, blocks_kept_free() - blocks_for(s.prompt_tokens()));
     next_.admit.push_back(std::move(a));
     s.in = phase::admitting;
     turn_.admit.push_back({&s, s.life, s.spec->id, 0, false});
     turn_.admit.back().reserve = true;
   }
+}
+
+// Before an image gets any: what is used then is at most the watermark's share.
+std::int32_t scheduler_core::blocks_kept_free() const {
+  const std::int32_t pool = limits_.kv_blocks - 1;
+  return pool - static_cast<std::int32_t>(limits_.kv_watermark * pool + 1e-6);
 }
 
 void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t promised) {

@@ -49,9 +49,10 @@ struct alignas(64) scheduled_sequence {
   bool drafted = false; // the last of the steps that are out leaves a block of drafts
   // Positions: 0 <= committed <= computed <= length(). How many drafts the steps that are out accept is not known, so
   // each of the planned rows may lie up to `slack` positions higher.
-  std::int32_t computed = 0; // whose rows have been planned, if no draft is accepted
-  std::int32_t slack = 0;    // drafts in the steps that are out
-  std::int32_t reach = 0;    // positions whose rows are ever computed
+  std::int32_t computed = 0;     // whose rows have been planned, if no draft is accepted
+  std::int32_t slack = 0;        // drafts in the steps that are out
+  std::int32_t reach = 0;        // positions whose rows are ever computed
+  std::int32_t acknowledged = 0; // output tokens that the reader is known to have
 
   end_rule ends;               // of the request
   std::int32_t unresolved = 0; // steps that are out and draw

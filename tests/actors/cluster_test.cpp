@@ -4,6 +4,7 @@
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/small_cluster.hpp"
 #include <boost/test/unit_test.hpp>
+#include <future>
 #include <thread>
 
 using namespace troupe;
@@ -90,6 +91,47 @@ BOOST_AUTO_TEST_CASE(another_configuration_is_refused_and_silence_has_a_limit) {
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("no coordinator answered within 700 ms") != std::string::npos;
   });
+}
+
+// A reader that does not take its tokens holds up its own request: the worker is at most so far ahead of it.
+BOOST_AUTO_TEST_CASE(a_slow_reader_pauses_its_own_request_and_no_byte_changes) {
+  std::vector<asked> all(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    all[i].request.id = i == 0 ? "slow" : "quick";
+    all[i].request.prompt = "fn main() {";
+    all[i].params.temperature = 0.8f;
+    all[i].params.max_tokens = 300;
+    all[i].params.ignore_eos = true;
+    all[i].params.seq_seed = 3 + i;
+  }
+  const auto expected = alone(all);
+  small_cluster c(1);
+  LLM llm(c.access());
+  std::promise<void> may_read;
+  std::promise<std::string> slow, quick;
+  std::shared_future<void> reading = may_read.get_future().share();
+  BOOST_REQUIRE(llm.submit(all[0].request, all[0].params, [&](const generation_event& e) {
+    reading.wait();
+    if (e.result)
+      slow.set_value(bytes_of(*e.result));
+  }));
+  BOOST_REQUIRE(llm.submit(all[1].request, all[1].params, [&](const generation_event& e) {
+    if (e.result)
+      quick.set_value(bytes_of(*e.result));
+  }));
+  BOOST_TEST(quick.get_future().get() == expected.at("quick/0"));
+  scheduler_report r;
+  std::uint64_t steps = 0;
+  do { // until it stands still
+    steps = r.steps;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    r = c.workers[0]->report();
+  } while (r.steps != steps);
+  BOOST_TEST(r.paused == 1u);
+  BOOST_TEST(r.running == 1u);
+  BOOST_TEST(r.outstanding_tokens >= 300 - 64);
+  may_read.set_value();
+  BOOST_TEST(slow.get_future().get() == expected.at("slow/0"));
 }
 
 namespace {

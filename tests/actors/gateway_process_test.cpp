@@ -134,6 +134,81 @@ gateway_entry_actor::behavior_type slow_gateway(gateway_entry_actor::pointer, st
   };
 }
 
+// Answers the oldest request when it is told that news were taken.
+gateway_entry_actor::behavior_type holding_gateway(gateway_entry_actor::pointer self,
+                                                   std::shared_ptr<std::atomic<std::size_t>> asked) {
+  const auto open = std::make_shared<std::deque<caf::typed_response_promise<ack>>>();
+  return {
+      [](const attach&) { return attached{}; },
+      [=](const gateway_request&) {
+        ++*asked;
+        return open->emplace_back(self->make_response_promise<ack>());
+      },
+      [](const gateway_cancel&) {},
+      [=](const news_taken&) {
+        open->front().deliver(ack{});
+        open->pop_front();
+      },
+      [](const metrics_query&) { return metrics_answer{}; },
+  };
+}
+
+// A client whose gateway is the test's own.
+struct lone_client {
+  small_cluster cluster;
+  stranger there{cluster.identity}, here{cluster.identity};
+  gateway_client_setup setup;
+  gateway_entry_actor gateway;
+  member_actor member; // of the gateway
+  gateway_client_actor client;
+  caf::scoped_actor self{here.system};
+  ends all;
+  std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
+
+  explicit lone_client(std::chrono::milliseconds control_limit, std::size_t unacked = 256) {
+    setup.cluster = cluster.identity;
+    setup.cluster.unacked_messages = unacked;
+    setup.name = "client.1";
+    setup.gateway = "gateway.0";
+    setup.random_bits = random_bits_of_system;
+    setup.control_limit = control_limit;
+  }
+  void begin(const gateway_entry_actor& g) {
+    gateway = g;
+    const auto port = publish(there.system, gateway, {"127.0.0.1", 0});
+    BOOST_REQUIRE(port);
+    member = there.system.spawn<caf::detached>(
+        cluster_member,
+        member_setup_of(
+            {.cluster = cluster.identity, .name = "gateway.0", .node = "n0", .incarnation = mint_incarnation()},
+            member_role::gateway, 0, {"127.0.0.1", *port}));
+    client = here.system.spawn<caf::detached>(gateway_client, setup);
+    while (!entry())
+      std::this_thread::sleep_for(20ms);
+  }
+  gateway_entry_actor entry() {
+    gateway_client_report r;
+    ask(self.ptr(), client, 60000ms, gateway_client_query{})
+        .receive([&](const gateway_client_report& got) { r = got; }, [](const caf::error&) {});
+    return r.entry;
+  }
+  void submit(std::uint64_t number, std::size_t tokens) {
+    auto r = std::make_shared<request_record>();
+    r->id = "r" + std::to_string(number);
+    r->req = {1, number};
+    r->prompt.assign(tokens, 7);
+    r->live = live;
+    r->on_event = all.taker();
+    BOOST_REQUIRE(live->add(r->id, r->req));
+    tell(self.ptr(), client, open_request{std::move(r)});
+  }
+  void end() {
+    tell(self.ptr(), client, stop{});
+    tell(self.ptr(), member, stop{});
+    caf::anon_send_exit(gateway, caf::exit_reason::user_shutdown);
+  }
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(gateways)
@@ -394,61 +469,42 @@ BOOST_AUTO_TEST_CASE(requests_that_make_no_sense_are_refused) {
 
 // What takes its time on the way is no sign of a lost gateway; a small request that nobody answers is.
 BOOST_AUTO_TEST_CASE(large_requests_have_longer_until_they_are_answered) {
-  const small_cluster c;
-  stranger there(c.identity), here(c.identity);
   const auto answered = std::make_shared<std::atomic<int>>(0);
-  const auto slow = there.system.spawn<caf::detached>(slow_gateway, 900ms, answered);
-  const auto port = publish(there.system, slow, {"127.0.0.1", 0});
-  BOOST_REQUIRE(port);
-  const auto member = there.system.spawn<caf::detached>(
-      cluster_member,
-      member_setup_of({.cluster = c.identity, .name = "gateway.0", .node = "n0", .incarnation = mint_incarnation()},
-                      member_role::gateway, 0, {"127.0.0.1", *port}));
-  gateway_client_setup s;
-  s.cluster = c.identity;
-  s.name = "client.1";
-  s.gateway = "gateway.0";
-  s.random_bits = random_bits_of_system;
-  s.control_limit = 600ms;
-  const auto client = here.system.spawn<caf::detached>(gateway_client, s);
-  caf::scoped_actor self{here.system};
-  const auto entry_of = [&] {
-    gateway_client_report r;
-    ask(self.ptr(), client, 60000ms, gateway_client_query{})
-        .receive([&](const gateway_client_report& got) { r = got; }, [](const caf::error&) {});
-    return r.entry;
-  };
-  while (!entry_of())
-    std::this_thread::sleep_for(20ms);
-  ends all;
-  const auto live = std::make_shared<live_requests>();
-  const auto submit = [&](std::uint64_t number, std::size_t tokens) {
-    auto r = std::make_shared<request_record>();
-    r->id = "r" + std::to_string(number);
-    r->req = {1, number};
-    r->prompt.assign(tokens, 7);
-    r->live = live;
-    r->on_event = all.taker();
-    BOOST_REQUIRE(live->add(r->id, r->req));
-    tell(self.ptr(), client, open_request{std::move(r)});
-  };
+  lone_client c(600ms);
+  c.begin(c.there.system.spawn<caf::detached>(slow_gateway, 900ms, answered));
   for (std::uint64_t n = 1; n <= 3; ++n)
-    submit(n, std::size_t{1} << 18); // 1 MiB
+    c.submit(n, std::size_t{1} << 18); // 1 MiB
   while (*answered < 3)
     std::this_thread::sleep_for(10ms);
   std::this_thread::sleep_for(700ms); // and nobody counts as lost
-  BOOST_TEST(bool(entry_of()));
-  submit(4, 1);
-  for (const generation_result& r : all.wait(4)) {
+  BOOST_TEST(bool(c.entry()));
+  c.submit(4, 1);
+  for (const generation_result& r : c.all.wait(4)) {
     BOOST_REQUIRE(r.failure);
     BOOST_TEST(r.failure->code == "gateway_lost");
   }
   BOOST_TEST(*answered == 3);
-  tell(self.ptr(), client, stop{});
-  tell(self.ptr(), member, stop{});
-  caf::anon_send_exit(slow, caf::exit_reason::user_shutdown);
+  c.end();
   while (*answered < 4)
     std::this_thread::sleep_for(10ms);
+}
+
+// Of control.unacked_messages; an answer lets the next one go.
+BOOST_AUTO_TEST_CASE(a_client_has_so_many_requests_on_their_way) {
+  const auto asked = std::make_shared<std::atomic<std::size_t>>(0);
+  lone_client c(60000ms, 2);
+  const auto gateway = c.there.system.spawn<caf::detached>(holding_gateway, asked);
+  c.begin(gateway);
+  for (std::uint64_t n = 1; n <= 5; ++n)
+    c.submit(n, 3);
+  for (const std::size_t there : {2u, 3u, 4u}) {
+    while (*asked < there)
+      std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(200ms);
+    BOOST_TEST(*asked == there);
+    tell(c.self.ptr(), gateway, news_taken{}); // answers the oldest
+  }
+  c.end();
 }
 
 // It lives and is connected, but takes nothing: what it asked for is given up, not kept for ever.

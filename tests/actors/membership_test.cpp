@@ -71,8 +71,9 @@ public:
     }
     return asked<joined>(j);
   }
-  void beat(std::uint64_t incarnation, std::uint64_t steps) {
+  void beat(std::uint64_t incarnation, std::uint64_t steps, std::uint64_t paused = 0) {
     hb h;
+    h.paused = paused;
     h.incarnation = incarnation;
     h.steps = steps;
     h.running = 1;
@@ -217,6 +218,27 @@ BOOST_AUTO_TEST_CASE(how_long_a_step_may_take_is_by_rank) {
   BOOST_TEST((state(0) == member_state::dead));
   BOOST_TEST((state(1) == member_state::active));
   BOOST_TEST((state(2) == member_state::active));
+}
+
+// It takes no step because a gateway does not take its tokens.
+BOOST_AUTO_TEST_CASE(a_worker_whose_requests_wait_for_their_readers_is_not_stuck) {
+  lone_coordinator c({}, {200, 200});
+  hand_members m(c.identity);
+  for (const std::uint32_t rank : {0u, 1u})
+    BOOST_TEST((m.join(hand_members::worker(rank, 10 + rank)).code == ack_code::ok));
+  const auto state = [&](std::uint32_t rank) {
+    for (const member_report& r : m.status().members)
+      if (r.known.who.incarnation == 10 + rank)
+        return r.known.state;
+    return member_state::left;
+  };
+  for (int i = 0; i < 3000 && state(0) != member_state::dead; ++i) {
+    m.beat(10, 7);
+    m.beat(11, 7, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  BOOST_TEST((state(0) == member_state::dead));
+  BOOST_TEST((state(1) == member_state::active));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -32,8 +32,6 @@ BOOST_AUTO_TEST_CASE(what_is_left_out_has_its_default) {
   BOOST_TEST(c.data.encrypt);
   BOOST_TEST(c.data.waves == 2);
   BOOST_TEST(c.data.kv_credit_mib == 64);
-  BOOST_TEST(c.data.expert_credit_mib == 32);
-  BOOST_TEST(c.data.a2a_credit_steps == 2);
   BOOST_TEST(c.model.path == default_model);
   BOOST_TEST(!c.model.seed.has_value());
   BOOST_TEST(c.engine.at("max-num-seqs") == "64");

@@ -222,14 +222,25 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_move_and_one_of_them_is_killed) {
   BOOST_TEST(group["name"] == "decode.0");
   BOOST_TEST(group["ranks"] == 2);
   BOOST_TEST(group["slots_per_rank"] == 14); // 24 experts and 4 redundant ones
-  running_batch batch(c, lines);
-  c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
   const auto move = [&](const std::string& layer, const std::string& expert, const std::string& to) {
     return run_troupe({"migrate", "--cluster", c.file, "--layer", layer, "--expert", expert, "--to", to});
   };
-  const auto moved = move("3", "5", "1:11");
-  BOOST_TEST(moved.exit_code == 0, moved.err);
-  BOOST_TEST(contains(moved.out, "expert 5 of layer 3 is in slot 11 of rank 1, version "));
+  {
+    running_batch batch(c, lines);
+    c.wait_until([](const nlohmann::json& status) { return steps_of(status) > 10; });
+    for (const std::string layer : {"3", "2", "1"})
+      for (const auto& [expert, slot] : {std::pair("5", "11"), std::pair("6", "12")}) { // where a second copy lies
+        const auto moved = move(layer, expert, std::string("1:") + slot);
+        BOOST_TEST(moved.exit_code == 0, moved.err);
+        BOOST_TEST(contains(moved.out, std::string("expert ") + expert + " of layer " + layer + " is in slot " + slot +
+                                           " of rank 1, version "));
+      }
+    BOOST_TEST(!batch.ended());
+    check_equal(batch.results(), expected);
+  }
+  running_batch batch(c, lines);
+  const std::uint64_t steps = steps_of(c.status());
+  c.wait_until([&](const nlohmann::json& status) { return steps_of(status) > steps + 10; });
   const auto last = move("3", "5", "1:0");
   BOOST_TEST(last.exit_code == 6);
   BOOST_TEST(contains(last.err, "slot 0 of rank 1 holds the last copy of expert 14"));

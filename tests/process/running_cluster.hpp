@@ -2,6 +2,7 @@
 #pragma once
 #include "tests/process/troupe_process.hpp"
 #include <algorithm>
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <filesystem>
@@ -219,11 +220,13 @@ public:
   running_batch(const running_cluster& c, const std::string& lines)
       : thread_([this, file = c.file, lines] {
           output_ = troupe_reading(lines, {"batch", "-", "-", "--cluster", file}).out;
+          ended_ = true;
         }) {}
   ~running_batch() {
     if (thread_.joinable())
       thread_.join();
   }
+  bool ended() const { return ended_; }
   // Once it has ended. Called once.
   std::map<std::string, std::string> results() {
     thread_.join();
@@ -232,6 +235,7 @@ public:
 
 private:
   std::string output_;
+  std::atomic<bool> ended_ = false;
   std::thread thread_;
 };
 

@@ -310,6 +310,34 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_shared_is_refused) {
   BOOST_TEST(w.submit(rows).failure().code == "invalid_prompt");
 }
 
+// What runs has the rest of the cache to grow into.
+BOOST_AUTO_TEST_CASE(above_the_watermark_no_image_gets_room) {
+  scheduler_limits l = small_limits();
+  l.kv_blocks = 1 + 20;
+  const auto reserved_of = [&](double watermark) {
+    l.kv_watermark = watermark;
+    core_world w(l);
+    for (std::uint64_t id = 1; id <= 5; ++id) { // of three blocks each, and room for the next token
+      core_request r(id, made_prompt(300, static_cast<std::int32_t>(id)), 5);
+      r.ask.share = sequence_share::rest;
+      BOOST_REQUIRE(w.submit(r));
+    }
+    w.step();
+    for (std::uint64_t id = 1; id <= 5; ++id)
+      BOOST_TEST((w.results[id].failure.code == "no_room" || w.holds(id)));
+    const std::size_t reserved = w.handoffs.size();
+    for (std::uint64_t id = 1; id <= 5; ++id)
+      w.abort(id);
+    w.settle();
+    BOOST_TEST(w.healthy(), w.trouble);
+    return reserved;
+  };
+  BOOST_TEST(reserved_of(1) == 5u);
+  BOOST_TEST(reserved_of(0.45) == 4u); // 9 of 20 are used before the fourth, 12 before the fifth
+  BOOST_TEST(reserved_of(0.44) == 3u);
+  BOOST_TEST(reserved_of(0.01) == 1u); // the first is taken in any case
+}
+
 BOOST_AUTO_TEST_CASE(without_room_a_prompt_is_refused_at_once) {
   scheduler_limits l = small_limits();
   l.max_num_seqs = 1;
