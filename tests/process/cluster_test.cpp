@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
   running_cluster c({.prompts = 1,
                      .security = security(keys),
                      .group_keys = "expert_parallel = 2\n",
-                     .other_keys = "[data]\nintra_host = \"tcp\"\n"});
+                     .other_keys = "[data]\nport = 0\nintra_host = \"tcp\"\n"});
   const std::string lines = mixed_lines(8);
   const auto expected = alone(lines);
   const auto up = c.launch();
