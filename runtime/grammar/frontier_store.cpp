@@ -143,7 +143,9 @@ frontier frontier_store::intern(std::vector<item>& items) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (kept > 0) {
       item& last = items[kept - 1];
-      if (last.state == items[i].state && last.then == items[i].then && items[i].low <= last.high + 1) {
+      const bool joined = last.state == items[i].state && last.then == items[i].then &&
+                          (last == items[i] || (counts(last.state) && items[i].low <= last.high + 1));
+      if (joined) {
         last.high = std::max(last.high, items[i].high);
         continue;
       }
@@ -196,6 +198,11 @@ frontier frontier_store::intern(std::vector<item>& items) {
   return number;
 }
 
+bool frontier_store::counts(std::uint32_t state) const {
+  return state < any_caller && !network_->edges_of(state).empty() &&
+         network_->edges_of(state)[0].kind == rule_network::edge_kind::loop;
+}
+
 // Counts beyond the smallest number of rounds of an endless loop are all the same.
 void frontier_store::count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const {
   const std::uint64_t most = l.max >= most_rounds ? std::min<std::uint64_t>(l.min, most_rounds) : l.max;
@@ -241,6 +248,15 @@ void frontier_store::call(std::uint32_t rule, std::uint32_t state, frontier then
   add_item(callers, state, then, low, high);
 }
 
+// Calls the values that can come behind those used.
+void frontier_store::pick(const rule_network::edge& e, frontier then, std::uint64_t used) {
+  const rule_network::distinct& d = network_->distincts[e.what];
+  for (std::uint64_t open = e.reads ? d.which.inner(used) : d.which.last(used); open != 0; open &= open - 1) {
+    const std::uint64_t with = e.reads ? used | (open & -open) : 0; // the set ends with the list
+    call(d.values[static_cast<std::size_t>(std::countr_zero(open))], e.to, then, with & UINT32_MAX, with >> 32);
+  }
+}
+
 // All states that can be reached from f without reading anything, in two phases. First those in rules that had begun
 // before: where such a rule ends, its callers go on. Then the rules that begin here, callers before callees, since what
 // follows a rule must be complete before its number is known; they cannot end without a reading, as the empty word of a
@@ -281,10 +297,13 @@ void frontier_store::close(frontier f) {
       case edge_kind::tokens:
         scans = true;
         break;
-      case edge_kind::call:
-        call(e.what, e.to, i.then, 0, 0);
+      case edge_kind::call: // with a set, if the state holds one
+        call(e.what, e.to, i.then, i.low, i.high);
         if (net.rules[e.what].can_be_empty && !e.reads)
           visit(e.to, i.then, 0, 0);
+        break;
+      case edge_kind::pick:
+        pick(e, i.then, i.low | std::uint64_t{i.high} << 32);
         break;
       case edge_kind::loop: {
         const rule_network::loop& l = net.loops[e.what];
@@ -319,6 +338,8 @@ void frontier_store::close(frontier f) {
           scans = true;
         else if (e.kind == edge_kind::call)
           call(e.what, e.to, then, 0, 0);
+        else if (e.kind == edge_kind::pick)
+          pick(e, then, 0);
         else if (e.kind == edge_kind::loop)
           call(net.loops[e.what].body, state, then, 1, 1);
       }

@@ -36,7 +36,8 @@ public:
   static constexpr std::uint32_t text_end = UINT32_MAX; // state of the item that lets the text end
   // State of the item that stands for a caller who is not known: what is read inside one rule, whoever calls it.
   static constexpr std::uint32_t any_caller = UINT32_MAX - 1;
-  // Low and high: rounds done, where the state counts; all counts between them are possible.
+  // Low and high: rounds done, where the state counts; all counts between them are possible. Where it picks different
+  // values the two halves of the set of those read.
   struct item {
     std::uint32_t state;
     frontier then;
@@ -143,6 +144,8 @@ private:
   void close(frontier f);
   void visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
+  void pick(const rule_network::edge& e, frontier then, std::uint64_t used);
+  bool counts(std::uint32_t state) const;
   void count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const;
 
   std::shared_ptr<const rule_network> network_;

@@ -122,6 +122,63 @@ BOOST_AUTO_TEST_CASE(counted_words_of_bounded_length) {
   BOOST_TEST(!matches(grammar, "{\"a\":\"" + std::string(91, 'x') + "\",\"b\":\"x\"}"));
 }
 
+// What may come next in a list of different values depends on the set of those read, which goes along with the place:
+// back with a rollback, twice with a fork, and into a fresh store.
+BOOST_AUTO_TEST_CASE(lists_of_different_values) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  std::string values, all;
+  for (int i = 0; i < 64; ++i) {
+    const std::string value = i % 4 == 0   ? std::to_string(i)
+                              : i % 4 == 1 ? "\"word" + std::to_string(i) + "\""
+                              : i % 4 == 2 ? "[" + std::to_string(i) + ",\"x\"]"
+                                           : "\"" + std::string(1 + static_cast<std::size_t>(i) / 4, 'e') + "\"";
+    values += (i > 0 ? "," : "") + value;
+    all = value + (i > 0 ? "," : "") + all;
+  }
+  what.text = R"({"type":"array","uniqueItems":true,"items":{"enum":[)" + values + "]}}";
+  const auto made = compile_constraint(what, real_vocabulary());
+  BOOST_REQUIRE(made);
+  check_along(*made, R"([4,"word1", [2,"x"],"e" , "word61",60])");
+  BOOST_TEST(matches(*made, "[" + all + "]"));
+  BOOST_TEST(!matches(*made, "[" + all + ",0]"));
+  BOOST_TEST(!matches(*made, R"([4,"word1",4])"));
+
+  const auto ids = [](const std::string& text) { return real_tokenizer().encode(text, encode_mode::plain); };
+  const auto take = [&](constraint_matcher& m, const std::string& text) {
+    for (const std::int32_t id : ids(text))
+      BOOST_REQUIRE(m.accept(id));
+  };
+  std::vector<std::uint32_t> before(real_vocabulary()->words()), row(before);
+  constraint_matcher m(*made);
+  take(m, "[4,");
+  m.fill(before.data());
+  BOOST_TEST(has_bit(before.data(), ids("60")[0]));
+  constraint_matcher fork = m;
+  take(m, R"("word1",)");
+  take(fork, "60,");
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_TEST(disagreements(fork).empty());
+  BOOST_TEST(m.rollback(ids(R"("word1",)").size()));
+  m.fill(row.data());
+  BOOST_TEST(row == before);
+  m.part_from_others();
+  m.fill(row.data());
+  BOOST_TEST(row == before);
+  take(m, R"("word1",60)");
+  take(fork, R"("word1")");
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_TEST(disagreements(fork).empty());
+  for (const char* again : {"4", "60", "\"word1\""})
+    BOOST_TEST(!matches(*made, R"([4,"word1",60,)" + std::string(again) + "]"));
+  // every value is read: the list can only end
+  constraint_matcher full(*made);
+  for (const char c : "[" + all)
+    BOOST_REQUIRE(full.accept(ids(std::string(1, c))[0]));
+  BOOST_TEST(disagreements(full).empty());
+  BOOST_TEST(!full.accept(ids(",")[0]));
+}
+
 BOOST_AUTO_TEST_CASE(ids_without_text) {
   const auto grammar = built([](grammar_builder& b) { return b.json_string(0); });
   constraint_matcher m(grammar);
