@@ -14,8 +14,8 @@ std::uint64_t bit(int value) {
 // Different values for places: a matching that grows by augmenting ways.
 struct matching {
   const distinct_list& list;
-  std::uint64_t values;      // that may be given
-  std::uint64_t given = 0;   // those that are
+  std::uint64_t values;    // that may be given
+  std::uint64_t given = 0; // those that are
   std::array<std::uint8_t, 64> place_of{};
 
   bool serve(std::uint64_t place) {
