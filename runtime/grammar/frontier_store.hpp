@@ -137,11 +137,14 @@ private:
     return chunks_[chunk].load(std::memory_order_acquire)[place - (first_chunk << chunk)];
   }
   const expansion& grow(frontier f);
+  const expansion& grow_closed(frontier f);
   frontier grow_lean(frontier f, std::uint8_t byte_class, mask_work& work);
   frontier intern(std::vector<item>& items);
   void add_item(std::vector<item>& to, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high) const;
   void* take(std::size_t bytes);
   void close(frontier f);
+  void close_from(frontier f, bool take_known);
+  frontier behind_known(std::size_t byte_class);
   void visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void pick(const rule_network::edge& e, frontier then, std::uint64_t used);

@@ -179,6 +179,56 @@ BOOST_AUTO_TEST_CASE(lists_of_different_values) {
   BOOST_TEST(!full.accept(ids(",")[0]));
 }
 
+// The members of a large object stand behind every number of blanks: what is known of them is taken over, so that no
+// mask has to look at all of them for each blank of a long token.
+BOOST_AUTO_TEST_CASE(large_objects) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  for (int i = 0; i < 1000; ++i)
+    what.text += (i > 0 ? ",\"property_" : "{\"type\":\"object\",\"properties\":{\"property_") + std::to_string(i) +
+                 R"(":{"type":"integer"})";
+  what.text += "}}";
+  for (const bool strict : {true, false}) {
+    what.schema.strict = strict;
+    const auto made = compile_constraint(what, real_vocabulary());
+    BOOST_REQUIRE(made);
+    constraint_matcher m(*made);
+    std::vector<std::uint32_t> row(real_vocabulary()->words());
+    std::size_t most = 0, states = 0;
+    const std::string text = "{\n    \"property_0\": 1,\n    \"property_17\": 20, \"property_998\":-3}";
+    for (const std::int32_t id : real_tokenizer().encode(text, encode_mode::plain)) {
+      mask_work work;
+      m.fill(row.data(), work);
+      most = std::max(most, work.done());
+      if (states++ % 6 == 0)
+        BOOST_TEST(disagreements(m).empty());
+      BOOST_REQUIRE(m.accept(id));
+    }
+    BOOST_TEST(m.can_end());
+    BOOST_TEST(most < 300'000u);
+    BOOST_TEST(!matches(*made, R"({"property_17":1, "property_0":1})"));
+  }
+}
+
+// What is known is not taken over where the same rules can be read before it too.
+BOOST_AUTO_TEST_CASE(large_choices_in_and_behind_a_rule) {
+  const auto grammar = built([](grammar_builder& b) {
+    std::vector<grammar_expr> words;
+    for (int i = 0; i < 200; ++i)
+      words.push_back(b.call(b.define("word", b.literal("w" + std::to_string(i) + ";"))));
+    const grammar_expr word = b.call(b.define("choice", b.alternatives(words)));
+    const grammar_rule inner = b.define(
+        "inner", b.sequence({b.repeat(b.literal(" "), 0, 300), b.optional(word), b.repeat(b.literal("."), 0, 2)}));
+    return b.sequence({b.literal("["), b.call(inner), word, b.literal("]")});
+  });
+  BOOST_TEST(matches(grammar, "[w5;.w7;]")); // what follows `inner` alone is known from here on
+  for (const char* right : {"[w5;]", "[w5;w5;]", "[  w5;]", "[   w199;w0;]", "[ w1;..w2;]", "[ ..w2;]", "[.w3;]"})
+    BOOST_TEST(matches(grammar, right), right);
+  for (const char* wrong : {"[]", "[ ]", "[w5;.]", "[ w1;w2;w3;]", "[. w1;]", "[w200;]", "[ w1;...w2;]"})
+    BOOST_TEST(!matches(grammar, wrong), wrong);
+  check_along(grammar, "[    w5;.w17;]");
+}
+
 BOOST_AUTO_TEST_CASE(ids_without_text) {
   const auto grammar = built([](grammar_builder& b) { return b.json_string(0); });
   constraint_matcher m(grammar);
