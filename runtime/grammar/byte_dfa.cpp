@@ -87,6 +87,7 @@ private:
     case kind::call:
       return builder_.defined({n.first}) && read(builder_.body_of({n.first}), from, to, nfa);
     case kind::graph:
+    case kind::distinct:
     case kind::tokens:
       return false;
     }

@@ -1,6 +1,7 @@
 #include "runtime/grammar/frontier_store.hpp"
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <unordered_map>
 
 namespace troupe {
@@ -9,6 +10,8 @@ namespace {
 
 constexpr std::size_t item_work = 8;                  // of an item looked at or put into a frontier, in nodes of a trie
 constexpr std::uint32_t most_lean_steps = 8;          // of a frontier; for more it is expanded
+constexpr std::size_t large_work = 64 * item_work;    // of an expansion; it is made at once, and made use of
+constexpr std::size_t most_behind = 4;                // places looked at for that
 constexpr std::uint32_t most_rounds = UINT32_MAX - 1; // longer repetitions than any output count as endless
 
 std::uint64_t hash_of(std::span<const frontier_store::item> items) {
@@ -68,12 +71,26 @@ struct frontier_store::scratch {
   std::vector<scan> scans;
   bool can_end = false;
   // Rules called from here, and behind what.
-  std::vector<std::uint32_t> called;       // by rank
-  std::vector<std::vector<item>> callers;  // by rule
-  std::vector<std::vector<item>> by_class; // targets
-  std::vector<item> before;                // of the class before
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> called; // rank and rule; a heap, the smallest rank first
+  std::vector<std::vector<item>> callers;                      // by rule
+  std::vector<std::vector<item>> by_class;                     // targets
+  std::vector<item> before;                                    // of the class before
   std::vector<item> joined;
   std::size_t work = 0; // of close() and what follows: items looked at and put together
+  // Behind rules that have ended here: large expansions that are taken as they are, and places without one.
+  std::vector<const expansion*> known;
+  std::vector<frontier> behind;
+  std::vector<std::uint32_t> scanned; // by state: the round that marked it
+  std::uint32_t round = 0;
+
+  // Whether no state reads both here and there: such readings belong together.
+  bool apart() {
+    ++round;
+    const auto mark = [&](const scan& sc) { return std::exchange(scanned[sc.state], round) != round; };
+    return std::all_of(scans.begin(), scans.end(), mark) && std::all_of(known.begin(), known.end(), [&](const auto* k) {
+             return std::all_of(k->scans.begin(), k->scans.end(), mark);
+           });
+  }
 };
 
 frontier_store::frontier_store(std::shared_ptr<const rule_network> network, std::size_t max_items,
@@ -82,6 +99,7 @@ frontier_store::frontier_store(std::shared_ptr<const rule_network> network, std:
       scratch_(std::make_unique<scratch>()) {
   scratch_->callers.resize(network_->rules.size());
   scratch_->by_class.resize(network_->byte_of_class.size());
+  scratch_->scanned.resize(network_->states());
   std::vector<item> none, end{{text_end, dead_frontier, 0, 0}};
   intern(none); // number 0
   const frontier done = intern(end);
@@ -143,7 +161,9 @@ frontier frontier_store::intern(std::vector<item>& items) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (kept > 0) {
       item& last = items[kept - 1];
-      if (last.state == items[i].state && last.then == items[i].then && items[i].low <= last.high + 1) {
+      const bool joined = last.state == items[i].state && last.then == items[i].then &&
+                          (last == items[i] || (counts(last.state) && items[i].low <= last.high + 1));
+      if (joined) {
         last.high = std::max(last.high, items[i].high);
         continue;
       }
@@ -196,6 +216,11 @@ frontier frontier_store::intern(std::vector<item>& items) {
   return number;
 }
 
+bool frontier_store::counts(std::uint32_t state) const {
+  return state < any_caller && !network_->edges_of(state).empty() &&
+         network_->edges_of(state)[0].kind == rule_network::edge_kind::loop;
+}
+
 // Counts beyond the smallest number of rounds of an endless loop are all the same.
 void frontier_store::count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const {
   const std::uint64_t most = l.max >= most_rounds ? std::min<std::uint64_t>(l.min, most_rounds) : l.max;
@@ -236,21 +261,54 @@ void frontier_store::visit(std::uint32_t state, frontier then, std::uint64_t low
 void frontier_store::call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low,
                           std::uint64_t high) {
   std::vector<item>& callers = scratch_->callers[rule];
-  if (callers.empty())
-    scratch_->called.push_back(rule);
+  if (callers.empty()) {
+    scratch_->called.emplace_back(network_->rules[rule].rank, rule);
+    std::push_heap(scratch_->called.begin(), scratch_->called.end(), std::greater{});
+  }
   add_item(callers, state, then, low, high);
+}
+
+// Calls the values that can come behind those used.
+void frontier_store::pick(const rule_network::edge& e, frontier then, std::uint64_t used) {
+  const rule_network::distinct& d = network_->distincts[e.what];
+  for (std::uint64_t open = e.reads ? d.which.inner(used) : d.which.last(used); open != 0; open &= open - 1) {
+    const std::uint64_t with = e.reads ? used | (open & -open) : 0; // the set ends with the list
+    call(d.values[static_cast<std::size_t>(std::countr_zero(open))], e.to, then, with & UINT32_MAX, with >> 32);
+  }
 }
 
 // All states that can be reached from f without reading anything, in two phases. First those in rules that had begun
 // before: where such a rule ends, its callers go on. Then the rules that begin here, callers before callees, since what
 // follows a rule must be complete before its number is known; they cannot end without a reading, as the empty word of a
-// called rule is a step over the call.
+// called rule is a step over the call. What goes on behind an ended rule is taken as it is known if it is large: the
+// same members of an object stand behind every number of blanks.
 void frontier_store::close(frontier f) {
+  scratch& s = *scratch_;
+  std::size_t work = 0;
+  close_from(f, true);
+  if (s.work > large_work && !s.behind.empty()) {
+    work = s.work;
+    for (const frontier then : std::vector(s.behind)) {
+      if (expanded(then) != nullptr)
+        continue;
+      close_from(then, false);
+      work += grow_closed(then).work;
+    }
+    close_from(f, true);
+  }
+  if (!s.known.empty() && !s.apart())
+    close_from(f, false);
+  s.work += work;
+}
+
+void frontier_store::close_from(frontier f, bool take_known) {
   using edge_kind = rule_network::edge_kind;
   scratch& s = *scratch_;
   s.seen.clear();
   s.scans.clear();
   s.called.clear();
+  s.known.clear();
+  s.behind.clear();
   s.can_end = false;
   s.work = 0;
   const rule_network& net = *network_;
@@ -267,6 +325,15 @@ void frontier_store::close(frontier f) {
     if (i.state == any_caller)
       continue;
     if (net.is_end[i.state]) {
+      const expansion* known = take_known ? expanded(i.then) : nullptr;
+      if (known != nullptr && known->work > large_work && s.known.size() < most_behind) {
+        if (std::find(s.known.begin(), s.known.end(), known) == s.known.end())
+          s.known.push_back(known);
+        s.can_end |= known->can_end;
+        continue;
+      }
+      if (known == nullptr && s.behind.size() < most_behind)
+        s.behind.push_back(i.then);
       for (const item& caller : at(i.then).items)
         visit(caller.state, caller.then, caller.low, caller.high);
       continue;
@@ -281,10 +348,13 @@ void frontier_store::close(frontier f) {
       case edge_kind::tokens:
         scans = true;
         break;
-      case edge_kind::call:
-        call(e.what, e.to, i.then, 0, 0);
+      case edge_kind::call: // with a set, if the state holds one
+        call(e.what, e.to, i.then, i.low, i.high);
         if (net.rules[e.what].can_be_empty && !e.reads)
           visit(e.to, i.then, 0, 0);
+        break;
+      case edge_kind::pick:
+        pick(e, i.then, i.low | std::uint64_t{i.high} << 32);
         break;
       case edge_kind::loop: {
         const rule_network::loop& l = net.loops[e.what];
@@ -300,11 +370,8 @@ void frontier_store::close(frontier f) {
       s.scans.push_back({i.state, i.then});
   }
   while (!s.called.empty()) {
-    const auto next = std::min_element(s.called.begin(), s.called.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return net.rules[a].rank < net.rules[b].rank;
-    });
-    const std::uint32_t rule = *next;
-    *next = s.called.back();
+    std::pop_heap(s.called.begin(), s.called.end(), std::greater{});
+    const std::uint32_t rule = s.called.back().second;
     s.called.pop_back();
     s.joined.swap(s.callers[rule]);
     s.work += item_work * (s.joined.size() + net.rules[rule].opening.size());
@@ -319,6 +386,8 @@ void frontier_store::close(frontier f) {
           scans = true;
         else if (e.kind == edge_kind::call)
           call(e.what, e.to, then, 0, 0);
+        else if (e.kind == edge_kind::pick)
+          pick(e, then, 0);
         else if (e.kind == edge_kind::loop)
           call(net.loops[e.what].body, state, then, 1, 1);
       }
@@ -333,6 +402,24 @@ const frontier_store::expansion& frontier_store::grow(frontier f) {
   if (const expansion* known = at(f).grown.load(std::memory_order_acquire))
     return *known;
   close(f);
+  return grow_closed(f);
+}
+
+// What lies behind the known expansions by this class of bytes: the place itself if nothing else does; otherwise its
+// items join the others.
+frontier frontier_store::behind_known(std::size_t byte_class) {
+  std::vector<item>& to = scratch_->by_class[byte_class];
+  const auto& known = scratch_->known;
+  if (known.size() == 1 && to.empty())
+    return known[0]->next[byte_class];
+  for (const expansion* k : known) {
+    const auto more = items(k->next[byte_class]);
+    to.insert(to.end(), more.begin(), more.end());
+  }
+  return dead_frontier;
+}
+
+const frontier_store::expansion& frontier_store::grow_closed(frontier f) {
   scratch& s = *scratch_;
   const rule_network& net = *network_;
   for (const scan& sc : s.scans)
@@ -342,17 +429,21 @@ const frontier_store::expansion& frontier_store::grow(frontier f) {
           add_item(s.by_class[c], e.to, sc.then, 0, 0);
   const std::size_t classes = s.by_class.size();
   auto* next = static_cast<frontier*>(take(classes * sizeof(frontier)));
+  s.before.clear();
+  frontier last = dead_frontier; // where `before` is
   for (std::size_t c = 0; c < classes; ++c) {
+    const frontier only = behind_known(c);
     std::vector<item>& to = s.by_class[c];
     s.work += 1 + item_work * to.size();
-    if (c > 0 && to == s.before) { // neighbours are often alike
-      next[c] = next[c - 1];
-    } else {
+    if (only == dead_frontier && to != s.before) { // neighbours are often alike
       s.before = to;
-      next[c] = to.empty() ? dead_frontier : intern(to);
+      last = to.empty() ? dead_frontier : intern(to);
     }
+    next[c] = only != dead_frontier ? only : last;
     to.clear();
   }
+  for (const expansion* k : s.known)
+    s.scans.insert(s.scans.end(), k->scans.begin(), k->scans.end());
   auto* scans = static_cast<scan*>(take(s.scans.size() * sizeof(scan)));
   std::copy(s.scans.begin(), s.scans.end(), scans);
   auto* made = new (take(sizeof(expansion)))
@@ -372,14 +463,20 @@ frontier frontier_store::grow_lean(frontier f, std::uint8_t byte_class, mask_wor
     if (known == nullptr || known->number < most_lean_steps) {
       close(f);
       scratch& s = *scratch_;
+      if (s.work > large_work) {
+        const expansion& made = grow_closed(f);
+        work.add(made.work);
+        return made.next[byte_class];
+      }
       std::vector<item>& to = s.by_class[byte_class];
       const unsigned char byte = network_->byte_of_class[byte_class];
       for (const scan& sc : s.scans)
         for (const rule_network::edge& e : network_->edges_of(sc.state))
           if (e.kind == rule_network::edge_kind::bytes && e.low <= byte && byte <= e.high)
             add_item(to, e.to, sc.then, 0, 0);
+      const frontier only = behind_known(byte_class);
       work.add(s.work + 1 + item_work * to.size());
-      const frontier next = to.empty() ? dead_frontier : intern(to);
+      const frontier next = to.empty() ? only : intern(to);
       to.clear();
       n.steps.store(new (take(sizeof(lean_step)))
                         lean_step{known, next, byte_class, known != nullptr ? known->number + 1 : 1},

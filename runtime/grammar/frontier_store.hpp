@@ -36,7 +36,8 @@ public:
   static constexpr std::uint32_t text_end = UINT32_MAX; // state of the item that lets the text end
   // State of the item that stands for a caller who is not known: what is read inside one rule, whoever calls it.
   static constexpr std::uint32_t any_caller = UINT32_MAX - 1;
-  // Low and high: rounds done, where the state counts; all counts between them are possible.
+  // Low and high: rounds done, where the state counts; all counts between them are possible. Where it picks different
+  // values the two halves of the set of those read.
   struct item {
     std::uint32_t state;
     frontier then;
@@ -136,13 +137,18 @@ private:
     return chunks_[chunk].load(std::memory_order_acquire)[place - (first_chunk << chunk)];
   }
   const expansion& grow(frontier f);
+  const expansion& grow_closed(frontier f);
   frontier grow_lean(frontier f, std::uint8_t byte_class, mask_work& work);
   frontier intern(std::vector<item>& items);
   void add_item(std::vector<item>& to, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high) const;
   void* take(std::size_t bytes);
   void close(frontier f);
+  void close_from(frontier f, bool take_known);
+  frontier behind_known(std::size_t byte_class);
   void visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
+  void pick(const rule_network::edge& e, frontier then, std::uint64_t used);
+  bool counts(std::uint32_t state) const;
   void count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const;
 
   std::shared_ptr<const rule_network> network_;

@@ -220,6 +220,16 @@ grammar_expr grammar_builder::graph(const grammar_graph& g) {
   return add(n);
 }
 
+grammar_expr grammar_builder::distinct(std::vector<grammar_rule> values, grammar_rule separator, distinct_list which) {
+  node n{};
+  n.what = kind::distinct;
+  n.first = static_cast<std::uint32_t>(distincts_.size());
+  n.size = 2;
+  budget_.memory(values.size() * sizeof(grammar_rule) + which.allowed.size() * sizeof(std::uint64_t));
+  distincts_.push_back({std::move(values), separator, std::move(which)});
+  return add(n);
+}
+
 grammar_expr grammar_builder::tokens(std::vector<std::int32_t> ids, bool except) {
   node n{};
   n.what = kind::tokens;

@@ -4,6 +4,7 @@
 #pragma once
 #include "runtime/grammar/char_automaton.hpp"
 #include "runtime/grammar/compile_budget.hpp"
+#include "runtime/grammar/distinct_list.hpp"
 #include <bitset>
 #include <cstdint>
 #include <initializer_list>
@@ -82,6 +83,9 @@ public:
 
   grammar_expr regular(const char_dfa& language, text_form form = text_form::utf8);
   grammar_expr graph(const grammar_graph& graph);
+  // A list of at least one value, each of them read by a rule, with the separator between two. The empty word is none
+  // of these, and `which` can be complete.
+  grammar_expr distinct(std::vector<grammar_rule> values, grammar_rule separator, distinct_list which);
 
   // Exactly one token, by id, whatever its text (special ones too); ids sorted. With `except` every text token that is
   // not among them. Used by EBNF only.
@@ -95,12 +99,13 @@ public:
   compile_budget& budget() const { return budget_; }
 
   // For the compiler.
-  enum class kind : std::uint8_t { empty, never, bytes, sequence, alternatives, repeat, call, graph, tokens };
+  enum class kind : std::uint8_t { empty, never, bytes, sequence, alternatives, repeat, call, graph, distinct, tokens };
   struct node {
     kind what;
     bool except = false; // tokens
-    std::uint32_t first = 0,
-                  count = 0; // bytes: index of a set; lists: children; call: rule; repeat: child; graph, tokens: index
+    std::uint32_t
+        first = 0,
+        count = 0; // bytes: index of a set; lists: children; call: rule; repeat: child; graph, distinct, tokens: index
     std::uint64_t min = 0, max = 0; // repeat
     std::size_t size = 0;           // states that it takes, about; calls count one
     bool finite = false;            // a finite language without calls and tokens
@@ -109,6 +114,12 @@ public:
   std::span<const grammar_expr> children(const node& n) const { return {children_.data() + n.first, n.count}; }
   const byte_set& set(const node& n) const { return sets_[n.first]; }
   const grammar_graph& graph_of(const node& n) const { return graphs_[n.first]; }
+  struct distinct_values {
+    std::vector<grammar_rule> values;
+    grammar_rule separator;
+    distinct_list which;
+  };
+  const distinct_values& distinct_of(const node& n) const { return distincts_[n.first]; }
   const std::vector<std::int32_t>& tokens_of(const node& n) const { return token_lists_[n.first]; }
   std::size_t rules() const { return rules_.size(); }
   const std::string& name_of(grammar_rule r) const { return rules_[r.index].name; }
@@ -135,6 +146,7 @@ private:
   std::vector<grammar_expr> children_;
   std::vector<byte_set> sets_;
   std::vector<grammar_graph> graphs_;
+  std::vector<distinct_values> distincts_;
   std::vector<std::vector<std::int32_t>> token_lists_;
   std::vector<rule> rules_;
   using set_key = std::pair<text_form, std::vector<std::pair<char32_t, char32_t>>>;

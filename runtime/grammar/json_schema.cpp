@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 #include <map>
 #include <unordered_set>
@@ -15,7 +14,6 @@ namespace {
 using kind = json_value::kind;
 
 constexpr std::uint32_t max_indented_depth = 32; // containers below are left out: indentation has no finite grammar
-constexpr std::size_t max_sets = 4096;           // of keys or values seen, in any order or without repetition
 constexpr std::size_t max_any_order = 12, max_unique_values = 64;
 constexpr std::size_t max_free_members = 6; // in any order behind the declared ones
 constexpr std::size_t max_side_rules = 4;   // `contains` and negated keywords that ask for some item or member
@@ -431,32 +429,19 @@ private:
       }
       allowed.push_back(bits);
     }
-    // Sets of seen values are the states; there are as many as ways to choose up to `longest` of the values.
-    const std::uint64_t longest = std::min<std::uint64_t>(shape.max, values.size());
-    double sets = 1, choices = 1;
-    for (std::uint64_t k = 1; k <= longest; ++k) {
-      choices *= static_cast<double>(values.size() - k + 1) / static_cast<double>(k);
-      sets += choices;
-    }
-    if (sets > max_sets)
-      return give_up("too many sets of different items; lower maxItems or the number of values");
+    std::vector<grammar_expr> ways;
+    if (shape.min == 0)
+      ways.push_back(empty_container("[]"));
+    const distinct_list which{allowed, shape.min, std::min<std::uint64_t>(shape.max, values.size())};
+    if (!which.can_be_complete())
+      return builder_.alternatives(ways);
     std::vector<grammar_rule> spelled;
     for (const json_value* v : values)
       spelled.push_back(builder_.define("value", builder_.sequence({exactly(*v, depth + 1), gap()})));
-    using state = std::uint64_t; // values seen
-    const auto options = [&](const state& from) {
-      std::vector<step<state>> out;
-      const auto count = static_cast<std::uint64_t>(std::popcount(from));
-      if (count >= shape.max)
-        return out;
-      const std::uint64_t bits = allowed[std::min<std::size_t>(count, allowed.size() - 1)];
-      for (std::size_t v = 0; v < values.size(); ++v)
-        if ((bits & ~from) >> v & 1)
-          out.push_back({builder_.call(spelled[v]), from | std::uint64_t{1} << v});
-      return out;
-    };
-    return walk<state>('[', ']', depth, 0, options,
-                       [&](const state& s) { return static_cast<std::uint64_t>(std::popcount(s)) >= shape.min; });
+    const grammar_rule separator = builder_.define("separator", comma(depth));
+    ways.push_back(builder_.sequence(
+        {opening('[', depth), builder_.distinct(std::move(spelled), separator, which), end_of(']', depth)}));
+    return builder_.alternatives(ways);
   }
 
   // --- objects

@@ -19,6 +19,8 @@ std::vector<std::vector<std::uint32_t>> beginnings(const rule_network& net) {
           out[r].push_back(e.what);
         else if (e.kind == edge_kind::loop)
           out[r].push_back(net.loops[e.what].body);
+        else if (e.kind == edge_kind::pick)
+          out[r].insert(out[r].end(), net.distincts[e.what].values.begin(), net.distincts[e.what].values.end());
     std::sort(out[r].begin(), out[r].end());
     out[r].erase(std::unique(out[r].begin(), out[r].end()), out[r].end());
   }
@@ -142,6 +144,10 @@ private:
     switch (e.kind) {
     case edge_kind::free:
       return;
+    case edge_kind::pick:
+      for (const std::uint32_t value : net_.distincts[e.what].values)
+        TROUPE_CHECK(!in_group(value), "a value begins with the list that it is one of");
+      [[fallthrough]];
     case edge_kind::bytes:
     case edge_kind::tokens:
       first_.push_back(e);

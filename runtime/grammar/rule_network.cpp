@@ -205,6 +205,8 @@ private:
     }
     case kind::graph:
       return read_graph(builder_.graph_of(n), from, to);
+    case kind::distinct:
+      return read_distinct(builder_.distinct_of(n), from, to);
     case kind::tokens:
       return read_tokens(n, from, to);
     }
@@ -228,6 +230,21 @@ private:
       read(edge.reads, state[edge.from], state[edge.to]);
     for (const std::uint32_t a : g.accepting)
       free(state[a], to);
+  }
+
+  [[gnu::noinline]] void read_distinct(const grammar_builder::distinct_values& d, std::uint32_t from,
+                                       std::uint32_t to) {
+    const std::uint32_t picking = add_state(), separating = add_state();
+    const auto index = static_cast<std::uint32_t>(net_.distincts.size());
+    free(from, picking);
+    add({picking, to, index, 0, 0, edge_kind::pick});
+    add({picking, separating, index, 0, 0, edge_kind::pick, true});
+    add({separating, picking, rule_of(d.separator), 0, 0, edge_kind::call});
+    rule_network::distinct made{{}, d.which};
+    for (const grammar_rule r : d.values)
+      made.values.push_back(rule_of(r));
+    budget_.memory(made.values.size() * sizeof(std::uint32_t) + made.which.allowed.size() * sizeof(std::uint64_t));
+    net_.distincts.push_back(std::move(made));
   }
 
   [[gnu::noinline]] void read_bytes(const byte_set& set, std::uint32_t from, std::uint32_t to) {
@@ -459,6 +476,8 @@ std::size_t rule_network::bytes() const {
   for (const byte_dfa& d : round_dfas)
     for (const byte_dfa::state& s : d.states)
       sum += sizeof(s) + s.out.size() * sizeof(byte_dfa::edge);
+  for (const distinct& d : distincts)
+    sum += sizeof(d) + d.values.size() * 4 + d.which.allowed.size() * 8;
   for (const token_list& t : token_lists)
     sum += t.ids.size() * 4;
   return sum;

@@ -15,19 +15,25 @@
 namespace troupe {
 
 struct rule_network {
-  enum class edge_kind : std::uint8_t { free, bytes, call, loop, tokens };
+  enum class edge_kind : std::uint8_t { free, bytes, call, loop, pick, tokens };
   struct edge {
     std::uint32_t from, to;
-    std::uint32_t what = 0; // call: rule; loop: index of a loop, `to` is where it is left; tokens: index of a list
+    // call: rule; loop: index of a loop, `to` is where it is left; pick: of a list of values; tokens: index of a list
+    std::uint32_t what = 0;
     unsigned char low = 0, high = 0; // bytes, both included
     edge_kind kind = edge_kind::free;
-    bool reads = false; // call: the empty word of the rule is not meant
+    bool reads = false; // call: the empty word of the rule is not meant; pick: another value must come
   };
   // A counted repetition: the state that has the edge holds the number of rounds done.
   struct loop {
     std::uint32_t body;      // rule of one round
     std::uint64_t min, max;  // min is 0 if a round can be empty
     std::int32_t table = -1; // index of `round_dfas` where the masks of a wide loop can be made at once
+  };
+  // A list of different values: the state that has the edges holds the set of those read.
+  struct distinct {
+    std::vector<std::uint32_t> values; // rules
+    distinct_list which;
   };
   struct rule {
     std::string name;
@@ -50,6 +56,7 @@ struct rule_network {
   std::vector<std::uint32_t> first{0}; // of a state's edges; one more than there are states
   std::vector<std::uint8_t> is_end;    // the last state of a rule
   std::vector<loop> loops;
+  std::vector<distinct> distincts;
   std::vector<byte_dfa> round_dfas; // prefix codes
   std::vector<token_list> token_lists;
   std::vector<state_range> text_rules; // of JSON strings with rules of their own

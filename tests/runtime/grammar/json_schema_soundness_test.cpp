@@ -297,6 +297,74 @@ BOOST_AUTO_TEST_CASE(overlapping_branches_are_never_widened) {
   BOOST_TEST(t.words > 2000);
 }
 
+// Lists of different values, up to 64 of them, beside listed items and counts: against the validator, and nothing that
+// is allowed leads into a place from which the list cannot be completed.
+BOOST_AUTO_TEST_CASE(different_items_of_many_values) {
+  std::size_t words = 0, valid = 0, empty = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    std::vector<std::string> values;
+    for (int i = 0; i < 16; ++i)
+      for (const std::string& v : {std::to_string(i) + (i % 3 == 0 ? ".0" : ""), "\"a" + std::to_string(i) + "\"",
+                                   "[" + std::to_string(i) + "]", "{\"a\":" + std::to_string(i) + "}"})
+        values.push_back(v);
+    std::shuffle(values.begin(), values.end(), random);
+    values.resize(below(4) == 0 ? 64 : 1 + below(20));
+    const auto some = [&] {
+      std::string out;
+      const std::size_t part = 1 + below(4);
+      for (const std::string& v : values)
+        if (below(part) == 0)
+          out += (out.empty() ? "" : ",") + v;
+      return R"({"enum":[)" + out + "]}";
+    };
+    std::string schema = R"({"type":"array","uniqueItems":true)";
+    std::size_t listed = 0;
+    if (below(2) == 0) {
+      schema += R"(,"prefixItems":[)" + some();
+      for (listed = 1 + below(4); listed > 1 && below(4) != 0; --listed)
+        schema += "," + some();
+      schema += "]";
+    }
+    schema += below(6) == 0 && listed > 0 ? R"(,"items":false)" : ",\"items\":" + some();
+    if (below(2) == 0)
+      schema += ",\"minItems\":" + std::to_string(below(6));
+    if (below(2) == 0)
+      schema += ",\"maxItems\":" + std::to_string(1 + below(8));
+    schema += "}";
+    const compiled_schema compiled(schema, {.strict = false, .max_whitespace = 1});
+    BOOST_TEST_REQUIRE(!compiled.refused(), schema << ": " << compiled.outcome());
+    const json_validator validator(schema);
+    std::vector<std::string> texts; // of items out of the values, repeated ones too
+    for (int i = 0; i < 60; ++i) {
+      std::string text;
+      for (std::size_t n = below(8); n > 0; --n)
+        text += (text.empty() ? "" : ",") + values[below(values.size())];
+      texts.push_back("[" + text + "]");
+    }
+    for (const std::string& text : texts) {
+      const bool right = validator.valid(text);
+      valid += right;
+      BOOST_TEST(compiled.accepts(text) == right, schema << ": " << text);
+    }
+    if (!compiled.grammar) {
+      ++empty;
+      continue;
+    }
+    for (int i = 0; i < 4; ++i) {
+      const auto word = random_word(*compiled.grammar, random, 10'000);
+      BOOST_TEST_REQUIRE(word.has_value(), schema << " leads into a dead end");
+      BOOST_TEST(validator.valid(*word), schema << " spells " << *word);
+      ++words;
+    }
+  }
+  BOOST_TEST_MESSAGE(words << " words all valid, " << valid << " valid texts accepted, " << empty << " unsatisfiable");
+  BOOST_TEST(words > 1000u);
+  BOOST_TEST(valid > 1000u);
+  BOOST_TEST(empty < 100u);
+}
+
 BOOST_AUTO_TEST_CASE(formats_spell_what_they_name) {
   std::mt19937 random(3);
   for (const char* format : {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri",

@@ -447,6 +447,20 @@ BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
   BOOST_TEST(verdicts(R"({"type":"array","items":{"enum":["a","b",1.0]},"uniqueItems":true})",
                       {"[]", R"(["b","a"])", R"(["a","a"])", R"([1,"a"])", R"([1,1.0])", R"([1.0,"b","a"])"}) ==
              "TTFTFT");
+  std::string values;
+  for (int i = 0; i < 64; ++i)
+    values += (i > 0 ? ",\"v" : "\"v") + std::to_string(i) + "\"";
+  const std::string unique = R"("type":"array","uniqueItems":true,"items":{"enum":[)" + values + "]}";
+  BOOST_TEST(verdicts("{" + unique + "}", {"[" + values + "]", "[" + values + R"(,"v0"])", R"(["v63","v0","v63"])",
+                                           R"(["v63", "v6","v0"])", "[]"}) == "TFFTT");
+  BOOST_TEST(verdicts("{" + unique + R"(,"minItems":64})", {"[" + values + "]", R"(["v1"])"}) == "TF");
+  BOOST_TEST(refusal("{" + unique + R"(,"minItems":65})").substr(0, 17) == "so_unsatisfiable:");
+  BOOST_TEST(refusal("{" + unique + R"(,"contains":{"const":"v1"}})") ==
+             "so_unsupported: #/uniqueItems: not together with other rules about some of the items");
+  // a listed item leaves what a later one needs
+  BOOST_TEST(verdicts(R"({"type":"array","uniqueItems":true,"minItems":3,"items":false,
+                          "prefixItems":[{"enum":[1,2,3]},{"enum":[1,2]},{"const":1}]})",
+                      {"[3,2,1]", "[2,3,1]", "[3,1,1]", "[2,1"}) == "TFFF");
   BOOST_TEST(verdicts(R"({"type":"array","contains":{"const":1},"minContains":2,"maxContains":3,"maxItems":5})",
                       {"[1]", "[1,2,1]", "[1,1,1,2,2]", "[1,1,1,1]", "[1,1,2,2,2,2]"}) == "FTTFF");
   BOOST_TEST(verdicts(R"({"type":"array","prefixItems":[{"type":"null"}],"unevaluatedItems":{"type":"integer"}})",

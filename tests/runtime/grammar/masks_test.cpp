@@ -122,6 +122,113 @@ BOOST_AUTO_TEST_CASE(counted_words_of_bounded_length) {
   BOOST_TEST(!matches(grammar, "{\"a\":\"" + std::string(91, 'x') + "\",\"b\":\"x\"}"));
 }
 
+// What may come next in a list of different values depends on the set of those read, which goes along with the place:
+// back with a rollback, twice with a fork, and into a fresh store.
+BOOST_AUTO_TEST_CASE(lists_of_different_values) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  std::string values, all;
+  for (int i = 0; i < 64; ++i) {
+    const std::string value = i % 4 == 0   ? std::to_string(i)
+                              : i % 4 == 1 ? "\"word" + std::to_string(i) + "\""
+                              : i % 4 == 2 ? "[" + std::to_string(i) + ",\"x\"]"
+                                           : "\"" + std::string(1 + static_cast<std::size_t>(i) / 4, 'e') + "\"";
+    values += (i > 0 ? "," : "") + value;
+    all = value + (i > 0 ? "," : "") + all;
+  }
+  what.text = R"({"type":"array","uniqueItems":true,"items":{"enum":[)" + values + "]}}";
+  const auto made = compile_constraint(what, real_vocabulary());
+  BOOST_REQUIRE(made);
+  check_along(*made, R"([4,"word1", [2,"x"],"e" , "word61",60])");
+  BOOST_TEST(matches(*made, "[" + all + "]"));
+  BOOST_TEST(!matches(*made, "[" + all + ",0]"));
+  BOOST_TEST(!matches(*made, R"([4,"word1",4])"));
+
+  const auto ids = [](const std::string& text) { return real_tokenizer().encode(text, encode_mode::plain); };
+  const auto take = [&](constraint_matcher& m, const std::string& text) {
+    for (const std::int32_t id : ids(text))
+      BOOST_REQUIRE(m.accept(id));
+  };
+  std::vector<std::uint32_t> before(real_vocabulary()->words()), row(before);
+  constraint_matcher m(*made);
+  take(m, "[4,");
+  m.fill(before.data());
+  BOOST_TEST(has_bit(before.data(), ids("60")[0]));
+  constraint_matcher fork = m;
+  take(m, R"("word1",)");
+  take(fork, "60,");
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_TEST(disagreements(fork).empty());
+  BOOST_TEST(m.rollback(ids(R"("word1",)").size()));
+  m.fill(row.data());
+  BOOST_TEST(row == before);
+  m.part_from_others();
+  m.fill(row.data());
+  BOOST_TEST(row == before);
+  take(m, R"("word1",60)");
+  take(fork, R"("word1")");
+  BOOST_TEST(disagreements(m).empty());
+  BOOST_TEST(disagreements(fork).empty());
+  for (const char* again : {"4", "60", "\"word1\""})
+    BOOST_TEST(!matches(*made, R"([4,"word1",60,)" + std::string(again) + "]"));
+  // every value is read: the list can only end
+  constraint_matcher full(*made);
+  for (const char c : "[" + all)
+    BOOST_REQUIRE(full.accept(ids(std::string(1, c))[0]));
+  BOOST_TEST(disagreements(full).empty());
+  BOOST_TEST(!full.accept(ids(",")[0]));
+}
+
+// The members of a large object stand behind every number of blanks: what is known of them is taken over, so that no
+// mask has to look at all of them for each blank of a long token.
+BOOST_AUTO_TEST_CASE(large_objects) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  for (int i = 0; i < 1000; ++i)
+    what.text += (i > 0 ? ",\"property_" : "{\"type\":\"object\",\"properties\":{\"property_") + std::to_string(i) +
+                 R"(":{"type":"integer"})";
+  what.text += "}}";
+  for (const bool strict : {true, false}) {
+    what.schema.strict = strict;
+    const auto made = compile_constraint(what, real_vocabulary());
+    BOOST_REQUIRE(made);
+    constraint_matcher m(*made);
+    std::vector<std::uint32_t> row(real_vocabulary()->words());
+    std::size_t most = 0, states = 0;
+    const std::string text = "{\n    \"property_0\": 1,\n    \"property_17\": 20, \"property_998\":-3}";
+    for (const std::int32_t id : real_tokenizer().encode(text, encode_mode::plain)) {
+      mask_work work;
+      m.fill(row.data(), work);
+      most = std::max(most, work.done());
+      if (states++ % 6 == 0)
+        BOOST_TEST(disagreements(m).empty());
+      BOOST_REQUIRE(m.accept(id));
+    }
+    BOOST_TEST(m.can_end());
+    BOOST_TEST(most < 300'000u);
+    BOOST_TEST(!matches(*made, R"({"property_17":1, "property_0":1})"));
+  }
+}
+
+// What is known is not taken over where the same rules can be read before it too.
+BOOST_AUTO_TEST_CASE(large_choices_in_and_behind_a_rule) {
+  const auto grammar = built([](grammar_builder& b) {
+    std::vector<grammar_expr> words;
+    for (int i = 0; i < 200; ++i)
+      words.push_back(b.call(b.define("word", b.literal("w" + std::to_string(i) + ";"))));
+    const grammar_expr word = b.call(b.define("choice", b.alternatives(words)));
+    const grammar_rule inner = b.define(
+        "inner", b.sequence({b.repeat(b.literal(" "), 0, 300), b.optional(word), b.repeat(b.literal("."), 0, 2)}));
+    return b.sequence({b.literal("["), b.call(inner), word, b.literal("]")});
+  });
+  BOOST_TEST(matches(grammar, "[w5;.w7;]")); // what follows `inner` alone is known from here on
+  for (const char* right : {"[w5;]", "[w5;w5;]", "[  w5;]", "[   w199;w0;]", "[ w1;..w2;]", "[ ..w2;]", "[.w3;]"})
+    BOOST_TEST(matches(grammar, right), right);
+  for (const char* wrong : {"[]", "[ ]", "[w5;.]", "[ w1;w2;w3;]", "[. w1;]", "[w200;]", "[ w1;...w2;]"})
+    BOOST_TEST(!matches(grammar, wrong), wrong);
+  check_along(grammar, "[    w5;.w17;]");
+}
+
 BOOST_AUTO_TEST_CASE(ids_without_text) {
   const auto grammar = built([](grammar_builder& b) { return b.json_string(0); });
   constraint_matcher m(grammar);
