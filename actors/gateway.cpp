@@ -106,10 +106,13 @@ engine_choice choose(gateway_state& st, const request_record& r, bool undivided 
 }
 
 placed place_of(gateway_state& st, const engine_choice& c) {
-  placed p{static_cast<std::uint32_t>(c.engine), st.engines[c.engine].scheduler, {}, st.engines[c.engine].joined};
+  gateway_state::engine& e = st.engines[c.engine];
+  if (!e.counters)
+    e.counters = std::make_shared<token_counters>();
+  placed p{static_cast<std::uint32_t>(c.engine), e.scheduler, {}, e.joined, e.counters};
   if (c.prompt == no_engine)
     return p;
-  const handoff_place& to = st.engines[c.engine].at;
+  const handoff_place& to = e.at;
   p.prompt = {st.engines[c.prompt].scheduler,
               static_cast<std::uint32_t>(c.prompt),
               st.engines[c.prompt].joined,
@@ -410,6 +413,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     s.rank = p.rank;
     s.prompt = p.prompt;
     s.joined = p.joined;
+    s.counters = p.counters;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
@@ -472,8 +476,13 @@ gateway_report report_of(const gateway_state& st) {
   gateway_report r{st.live.size(), st.served, {}, {}};
   for (const engine_load& l : st.loads)
     r.outstanding.push_back(l.outstanding_tokens);
-  for (const gateway_state::engine& e : st.engines)
-    r.metrics.push_back(e.metrics);
+  for (const gateway_state::engine& e : st.engines) {
+    request_metrics& m = r.metrics.emplace_back(e.metrics);
+    if (!e.counters)
+      continue;
+    m.prompt_tokens = e.counters->prompt.load(std::memory_order_relaxed);
+    m.generation_tokens = e.counters->generation.load(std::memory_order_relaxed);
+  }
   return r;
 }
 

@@ -135,6 +135,7 @@ void note_progress(self_ptr self) {
             s.progress.running = r.running;
             s.progress.waiting = r.waiting;
             s.progress.free_blocks = r.free_blocks;
+            s.progress.waits_for = r.waits_for;
             s.progress.handoffs = r.handoffs;
           },
           [=](const caf::error&) { state_of(self).asked = false; });

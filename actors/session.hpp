@@ -30,13 +30,14 @@ struct session_setup {
   std::shared_ptr<const request_record> request;
   std::shared_ptr<const tokenizer> vocabulary;
   std::vector<std::int32_t> eos_ids;
-  std::uint64_t seed = 0;      // of branch 0
-  scheduler_actor scheduler;   // of the engine that computes every branch; null: none is there yet
-  std::uint32_t rank = 0;      // of that engine
-  prompt_place prompt;         // of the engine that computes the prompt of the first branch, if another does
-  std::uint64_t joined = 0;    // placed::joined
-  bool closes_aborted = false; // in the ledger, unless its process is being stopped
-  bool replays = false;        // when its engine is lost, another one goes on with the request
+  std::uint64_t seed = 0;    // of branch 0
+  scheduler_actor scheduler; // of the engine that computes every branch; null: none is there yet
+  std::uint32_t rank = 0;    // of that engine
+  prompt_place prompt;       // of the engine that computes the prompt of the first branch, if another does
+  std::uint64_t joined = 0;  // placed::joined
+  std::shared_ptr<token_counters> counters; // of that engine
+  bool closes_aborted = false;              // in the ledger, unless its process is being stopped
+  bool replays = false;                     // when its engine is lost, another one goes on with the request
   std::uint32_t max_attempts = default_max_attempts;
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done

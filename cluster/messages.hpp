@@ -11,6 +11,7 @@
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/kv/kv_turn.hpp"
 #include "runtime/metrics/metrics.hpp"
+#include "runtime/metrics/token_counters.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include "runtime/scheduler/step_group.hpp"
 #include "runtime/speculation/calibration.hpp"
@@ -179,9 +180,10 @@ struct scheduler_report {
   handoff_counters handoffs;
   bool able = true;                    // false: its engine takes no steps
   std::int64_t outstanding_tokens = 0; // still to be computed, of all live sequences
+  std::string waits_for{};             // what those that wait lack: places, blocks or slots; empty = nothing
 };
 TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able,
-              outstanding_tokens)
+              outstanding_tokens, waits_for)
 
 // ---- kv_manager
 
@@ -542,6 +544,7 @@ struct placed {
   scheduler_actor scheduler;
   prompt_place prompt;
   std::uint64_t joined = 0; // how often the engine had joined by then
+  std::shared_ptr<token_counters> counters;
 };
 using session_actor =
     caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,
