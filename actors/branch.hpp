@@ -47,6 +47,7 @@ public:
   std::int64_t next_position() const { return ledger_.next_position(); }
   std::uint32_t attempt() const { return ledger_.attempt(); }
   std::span<const std::int32_t> emitted() const { return ledger_.tokens(); }
+  std::size_t outputs() const { return result_.token_ids.size(); } // tokens of its result so far
   const generation_result& result() const { return result_; }
   // For the metrics, once the branch has ended; without rank and max_tokens.
   branch_record record() const;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <thread>
 
 namespace troupe {
@@ -103,6 +104,25 @@ private:
   std::thread device_;
 };
 
+// Gives every sequence an arbitrary token at once.
+class dice_engine final : public step_engine {
+public:
+  void launch(const step_plan& plan) override { plans_.push_back(&plan); }
+  bool finished() override { return true; }
+  void collect(step_result& out) override {
+    answer(*plans_.front(), out);
+    for (sequence_result& r : out.sequences)
+      for (drawn_token& t : r.tokens)
+        t.id = soak_tokens + static_cast<std::int32_t>(random_() % 100);
+    plans_.pop_front();
+  }
+  static constexpr std::int32_t soak_tokens = 300;
+
+private:
+  std::deque<const step_plan*> plans_;
+  std::minstd_rand random_{1};
+};
+
 struct bench_config : caf::actor_system_config {
   bench_config() { prepare_local(*this, 2); }
 };
@@ -110,14 +130,14 @@ struct bench_config : caf::actor_system_config {
 struct finish_line {
   std::mutex mutex;
   std::condition_variable changed;
-  int left = 0;
+  std::uint64_t left = 0, ended = 0;
 };
 
-std::shared_ptr<const request_record> request_of(int number, int steps, const std::shared_ptr<live_requests>& live,
-                                                 const std::shared_ptr<finish_line>& line) {
+std::shared_ptr<request_record> request_of(std::uint64_t number, int steps, const std::shared_ptr<live_requests>& live,
+                                           const std::shared_ptr<finish_line>& line) {
   auto r = std::make_shared<request_record>();
   r->id = std::to_string(number);
-  r->req = {0, static_cast<std::uint64_t>(number) + 1};
+  r->req = {0, number + 1};
   r->prompt = {0, 5, 6, 7};
   r->params.max_tokens = steps + 1;
   r->params.ignore_eos = true;
@@ -128,6 +148,7 @@ std::shared_ptr<const request_record> request_of(int number, int steps, const st
       return;
     const std::lock_guard lock(line->mutex);
     --line->left;
+    ++line->ended;
     line->changed.notify_all();
   };
   [[maybe_unused]] const status fresh = live->add(r->id, r->req);
@@ -142,6 +163,21 @@ template <class Figures> void summarise(std::vector<double> us, Figures& f) {
   std::sort(us.begin(), us.end());
   f.p50_us = us[us.size() / 2];
   f.p99_us = us[us.size() * 99 / 100];
+}
+
+// drive(front) while a whole process of actors lives.
+template <class Drive> void with_process(const std::shared_ptr<process_setup>& setup, const Drive& drive) {
+  bench_config config;
+  caf::actor_system system{config};
+  const worker_root_actor root = system.spawn(worker_root, std::shared_ptr<const process_setup>(setup));
+  caf::scoped_actor self{system};
+  gateway_actor front;
+  ask(self.ptr(), root, std::chrono::seconds(30), start{})
+      .receive([&](const started& s) { front = s.front; }, [](const caf::error&) {});
+  drive(front);
+  tell_from_outside(root, stop{});
+  if (const std::size_t left = wait_for_actors(system, std::chrono::seconds(30), 1))
+    give_up_on_actors(left);
 }
 
 // `sequences` requests decode `steps` tokens through a whole process of actors over `engine`.
@@ -159,26 +195,15 @@ void run_decodes(const std::shared_ptr<step_engine>& engine, const std::string& 
   setup->engines = {engine};
   setup->front.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(tokenizer_file));
   setup->front.seed = 0;
-  bench_config config;
-  caf::actor_system system{config};
   const auto live = std::make_shared<live_requests>();
   const auto line = std::make_shared<finish_line>();
-  line->left = sequences;
-  {
-    const worker_root_actor root = system.spawn(worker_root, std::shared_ptr<const process_setup>(setup));
-    caf::scoped_actor self{system};
-    gateway_actor front;
-    ask(self.ptr(), root, std::chrono::seconds(30), start{})
-        .receive([&](const started& s) { front = s.front; }, [](const caf::error&) {});
+  line->left = static_cast<std::uint64_t>(sequences);
+  with_process(setup, [&](const gateway_actor& front) {
     for (int i = 0; i < sequences; ++i)
-      tell_from_outside(front, open_request{request_of(i, steps, live, line)});
+      tell_from_outside(front, open_request{request_of(static_cast<std::uint64_t>(i), steps, live, line)});
     std::unique_lock lock(line->mutex);
     line->changed.wait(lock, [&] { return line->left == 0; });
-    lock.unlock();
-    tell_from_outside(root, stop{});
-    if (const std::size_t left = wait_for_actors(system, std::chrono::seconds(30), 1))
-      give_up_on_actors(left);
-  }
+  });
 }
 
 double us_between(clock_type::time_point from, clock_type::time_point to) {
@@ -197,6 +222,55 @@ control_path_figures measure_control_path(const std::string& tokenizer_file, int
   for (std::size_t i = 1; i < engine->started.size(); ++i)
     us.push_back(us_between(engine->started[i - 1], engine->started[i]));
   summarise(std::move(us), f);
+  return f;
+}
+
+soak_figures soak_process(const std::string& tokenizer_file, std::uint64_t requests,
+                          const std::function<void()>& look) {
+  auto setup = std::make_shared<process_setup>();
+  setup->limits.max_num_seqs = 64;
+  setup->limits.max_num_batched_tokens = 1024;
+  setup->limits.max_model_len = 2048;
+  setup->limits.kv_blocks = 70; // too few for all: sequences lose their cache now and then
+  setup->kv.blocks = setup->limits.kv_blocks;
+  setup->kv.snapshot_slots = 64;
+  setup->kv.slots = 1 + 2 * 64;
+  setup->kv.numerics_id = setup->kv.model_id = "none";
+  setup->engines = {std::make_shared<dice_engine>()};
+  setup->front.vocabulary = std::make_shared<const tokenizer>(tokenizer::load(tokenizer_file));
+  setup->front.seed = 0;
+  const auto live = std::make_shared<live_requests>();
+  const auto line = std::make_shared<finish_line>();
+  std::mt19937_64 random(1);
+  soak_figures f;
+  with_process(setup, [&](const gateway_actor& front) {
+    for (std::uint64_t next = 0; next < requests; ++next) {
+      if (next == requests / 2)
+        look();
+      const auto r = request_of(next, static_cast<int>(random() % (random() % 8 == 0 ? 200 : 30)), live, line);
+      r->prompt.resize(1 + random() % (random() % 8 == 0 ? 1000 : 100));
+      const std::uint64_t first = random() % 20; // prefixes that come again
+      for (std::size_t i = 0; i < r->prompt.size(); ++i)
+        r->prompt[i] = static_cast<std::int32_t>(300 + (first + 7 * i) % 1009);
+      r->params.stop_token_ids = {dice_engine::soak_tokens};
+      r->params.n = random() % 10 == 0 ? 2 : 1;
+      std::unique_lock lock(line->mutex);
+      line->changed.wait(lock, [&] { return line->left < 200; });
+      line->left += static_cast<std::uint64_t>(r->params.n);
+      lock.unlock();
+      tell_from_outside(front, open_request{r});
+      if (random() % 20 == 0)
+        if (const auto req = live->abort(std::to_string(next - random() % std::min<std::uint64_t>(next + 1, 100)))) {
+          tell_from_outside(front, cancel{{}, *req, 1, 0, "caller"});
+          ++f.aborts;
+        }
+    }
+    std::unique_lock lock(line->mutex);
+    line->changed.wait(lock, [&] { return line->left == 0; });
+    f.branches = line->ended;
+    lock.unlock();
+    look();
+  });
   return f;
 }
 

@@ -1,5 +1,7 @@
 // What one step costs apart from the model: front, scheduler, executor and back, with an engine that computes nothing.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace troupe {
@@ -13,6 +15,13 @@ struct control_path_figures {
 
 // Runs `steps` decode steps of `sequences` requests through the whole engine; tokenizer_file: any tokenizer.json.
 control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps);
+
+// Mixed requests, at most 200 branches at a time, through the whole engine over a device that throws dice. Calls look
+// when half of them were sent, and when all have ended.
+struct soak_figures {
+  std::uint64_t branches = 0, aborts = 0; // that ended; that were asked for
+};
+soak_figures soak_process(const std::string& tokenizer_file, std::uint64_t requests, const std::function<void()>& look);
 
 // How long a device waits between two decode steps: from the end of one to the begin of the next.
 struct idle_figures {

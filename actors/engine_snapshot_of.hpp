@@ -24,6 +24,7 @@ inline engine_snapshot snapshot_of(caf::scoped_actor& self, const scheduler_acto
   e.steps = s.metrics;
   e.running = s.running;
   e.waiting = s.waiting;
+  e.waits_for = s.waits_for;
   e.preemptions = s.preemptions;
   const auto kv = report_of<kv_report>(self, caches, kv_query{});
   e.kv = kv.statistics;

@@ -106,14 +106,13 @@ engine_choice choose(gateway_state& st, const request_record& r, bool undivided 
 }
 
 placed place_of(gateway_state& st, const engine_choice& c) {
-  placed p{static_cast<std::uint32_t>(c.engine),
-           st.engines[c.engine].scheduler,
-           {},
-           st.engines[c.engine].joined,
-           st.engines[c.engine].window};
+  gateway_state::engine& e = st.engines[c.engine];
+  if (!e.counters)
+    e.counters = std::make_shared<token_counters>();
+  placed p{static_cast<std::uint32_t>(c.engine), e.scheduler, {}, e.joined, e.window, e.counters};
   if (c.prompt == no_engine)
     return p;
-  const handoff_place& to = st.engines[c.engine].at;
+  const handoff_place& to = e.at;
   p.prompt = {st.engines[c.prompt].scheduler,
               static_cast<std::uint32_t>(c.prompt),
               st.engines[c.prompt].joined,
@@ -421,6 +420,7 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
     s.prompt = p.prompt;
     s.joined = p.joined;
     s.window = p.window;
+    s.counters = p.counters;
   }
   for (std::int32_t i = 0; i < r->params.n; ++i)
     s.sequences.push_back(++st.next_sequence);
@@ -484,8 +484,12 @@ gateway_report report_of(const gateway_state& st) {
   for (const engine_load& l : st.loads)
     r.outstanding.push_back(l.outstanding_tokens);
   for (const gateway_state::engine& e : st.engines) {
-    r.metrics.push_back(e.metrics);
-    r.metrics.back().held_messages += e.window->held_so_far();
+    request_metrics& m = r.metrics.emplace_back(e.metrics);
+    m.held_messages += e.window->held_so_far();
+    if (!e.counters)
+      continue;
+    m.prompt_tokens = e.counters->prompt.load(std::memory_order_relaxed);
+    m.generation_tokens = e.counters->generation.load(std::memory_order_relaxed);
   }
   return r;
 }

@@ -94,8 +94,9 @@ struct gateway_state {
     bool ask_again = false;          // once it has answered: something has changed since
     std::int64_t since_asked = 0;    // tokens that it was given since
     bool in_doubt = false;           // lost by a session's word alone: it is asked now and then
-    request_metrics metrics{};
-    handoff_place at;                                                            // where caches of prompts arrive
+    request_metrics metrics{};       // without tokens
+    std::shared_ptr<token_counters> counters{}; // null until it is given a request
+    handoff_place at;                           // where caches of prompts arrive
     std::shared_ptr<message_window> window = std::make_shared<message_window>(); // of this joining
   };
   gateway_setup setup;

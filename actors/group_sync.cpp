@@ -63,7 +63,7 @@ group_sync_actor::behavior_type group_sync(self_ptr self, const group_sync_setup
         state_of(self).group->intent(i, state_of(self).orders);
         deliver(self);
       },
-      [=](const group_alive& a) { state_of(self).group->heartbeat(rank_id{a.rank}, a.epoch, no_rank); },
+      [=](const group_alive& a) { state_of(self).group->heartbeat(rank_id{a.rank}, a.epoch); },
       [=](const rank_lost& l) { lose(self, rank_id{l.rank}); },
       [=](const group_tick&) { tick(self); },
       [=](const stop&) { self->quit(); },

@@ -136,6 +136,7 @@ void note_progress(self_ptr self) {
             s.progress.waiting = r.waiting;
             s.progress.paused = r.paused;
             s.progress.free_blocks = r.free_blocks;
+            s.progress.waits_for = r.waits_for;
             s.progress.handoffs = r.handoffs;
           },
           [=](const caf::error&) { state_of(self).asked = false; });

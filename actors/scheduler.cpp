@@ -16,6 +16,20 @@ double seconds_since(clock::time_point then) {
   return std::chrono::duration<double>(clock::now() - then).count();
 }
 
+const char* text_of(held_back why) {
+  switch (why) {
+  case held_back::none:
+    break;
+  case held_back::places:
+    return "places";
+  case held_back::blocks:
+    return "blocks";
+  case held_back::slots:
+    return "slots";
+  }
+  return "";
+}
+
 void note_start(engine_metrics& m, scheduler_state::route& r) {
   if (r.started != clock::time_point{})
     return;
@@ -618,6 +632,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
                            core.free_blocks(), st.metrics,     {},          !st.lost,     core.outstanding_tokens(),
                            core.paused()};
         r.metrics.masks = core.mask_counts();
+        r.waits_for = text_of(core.waiting_for());
         if (st.setup.handoffs)
           r.handoffs = st.setup.handoffs->counters();
         return r;

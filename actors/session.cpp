@@ -264,7 +264,10 @@ tok_ack take_tokens(self_ptr self, const tokens& t) {
       leave_engine(self, {t.error_code, t.error_text}, part_of_sender(self));
   } else {
     const std::int64_t from = b.next_position();
+    const std::size_t before = b.outputs();
     branch::update u = b.take(t, age_ms(*st.setup.request));
+    if (st.setup.counters)
+      st.setup.counters->take(before, b.outputs(), st.setup.request->prompt.size());
     if (current && st.setup.ledger)
       note_output(self, t, from);
     publish(self, t.branch, std::move(u));
@@ -332,6 +335,7 @@ void take_place(self_ptr self, const placed& p) {
   st.setup.rank = p.rank;
   st.setup.joined = p.joined;
   st.setup.window = p.window;
+  st.setup.counters = p.counters;
   st.setup.prompt = p.prompt;
   watch_scheduler(self);
   const std::size_t first = first_live(st);

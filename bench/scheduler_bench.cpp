@@ -1,9 +1,11 @@
 #include "bench/scheduler_bench.hpp"
+#include "actors/control_bench.hpp"
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include <algorithm>
 #include <deque>
 #include <random>
+#include <utility>
 
 namespace troupe {
 
@@ -171,8 +173,25 @@ void bench_scheduler(const bench_settings& settings) {
       measure_decode(settings, sequences, nextn);
 }
 
-void bench_soak(const bench_settings& settings) {
-  const std::uint64_t requests = settings.smoke ? 5000 : 1000000;
+namespace {
+
+void soak_actors(const bench_settings& settings, std::uint64_t requests) {
+  double half_mb = 0, last_mb = 0;
+  const stopwatch watch;
+  const soak_figures f = soak_process(settings.engine.model + "/tokenizer.json", requests,
+                                      [&] { half_mb = std::exchange(last_mb, memory_of_process().resident_mb); });
+  const double seconds = watch.seconds();
+  json line = line_of(settings, "soak", std::to_string(requests) + " requests through the actors");
+  line.update({{"ended", f.branches},
+               {"aborts", f.aborts},
+               {"requests_per_s", static_cast<double>(requests) / seconds},
+               {"resident_mb_after_half", half_mb},
+               {"resident_mb_at_the_end", last_mb},
+               {"growth_percent", 100 * (last_mb / half_mb - 1)}});
+  settings.emit(line);
+}
+
+void soak_core(const bench_settings& settings, std::uint64_t requests) {
   scheduler_limits l;
   l.max_num_seqs = 64;
   l.max_num_batched_tokens = 1024;
@@ -234,6 +253,14 @@ void bench_soak(const bench_settings& settings) {
                {"growth_percent", 100 * (last_mb / half_mb - 1)},
                {"blocks_held_at_the_end", e.kv.statistics().used_blocks}});
   settings.emit(line);
+}
+
+} // namespace
+
+void bench_soak(const bench_settings& settings) {
+  const std::uint64_t requests = settings.smoke ? 5000 : 1000000;
+  soak_core(settings, requests);
+  soak_actors(settings, requests);
 }
 
 } // namespace troupe

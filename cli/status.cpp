@@ -187,6 +187,7 @@ json json_of(const cluster_status& s, const loaded_cluster& c, const std::vector
                        {"waiting", m.progress.waiting},
                        {"paused", m.progress.paused},
                        {"free_blocks", m.progress.free_blocks},
+                       {"waits_for", m.progress.waits_for.empty() ? json() : json(m.progress.waits_for)},
                        {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()},
                        {"speculation", speculates(m) ? json_of(m.progress.speculation) : json()}});
   }
@@ -262,14 +263,15 @@ std::string text_of(const cluster_status& s, const loaded_cluster& c, const std:
     out += "  " + w + "\n";
   if (!s.leads)
     return out;
-  out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12}\n", "name", "role", "state", "rank", "steps",
-                     "running", "waiting", "free blocks");
+  out += fmt::format("{:<16} {:<8} {:<8} {:>5} {:>8} {:>8} {:>8} {:>12} {:>9}\n", "name", "role", "state", "rank",
+                     "steps", "running", "waiting", "free blocks", "waits for");
   for (const member_report& m : s.members) {
     const bool worker = m.known.who.role == member_role::worker;
     out += fmt::format("{:<16} {:<8} {:<8}", m.known.who.name, role_of(m), state_of(m));
     if (worker)
-      out += fmt::format(" {:>5} {:>8} {:>8} {:>8} {:>12}", m.known.who.rank, m.progress.steps, m.progress.running,
-                         m.progress.waiting, m.progress.free_blocks);
+      out += fmt::format(" {:>5} {:>8} {:>8} {:>8} {:>12} {:>9}", m.known.who.rank, m.progress.steps,
+                         m.progress.running, m.progress.waiting, m.progress.free_blocks,
+                         m.progress.waits_for.empty() ? "-" : m.progress.waits_for);
     out += "\n";
   }
   out += engines_text(c);

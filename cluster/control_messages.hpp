@@ -143,13 +143,14 @@ struct hb { // one way, every hb_ms
   std::uint64_t running = 0, waiting = 0;
   std::uint64_t paused = 0; // running ones that wait until a gateway has taken their tokens
   std::int32_t free_blocks = 0;
+  std::string waits_for; // as in scheduler_report
   handoff_counters handoffs;
   bool able = true;     // false: a worker that takes no steps now, because it waits for others; it is warming then
   bool drained = false; // a gateway that was told to end, and of whose requests none is left
   std::vector<std::string> given_up; // of a node agent: processes that it starts no more, and the last that they said
   spec_report speculation{};         // of a worker: of its verifier, without step times
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, handoffs, able, drained, given_up,
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, waits_for, handoffs, able, drained, given_up,
               speculation)
 struct member_report {
   member_entry known;

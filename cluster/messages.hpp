@@ -12,6 +12,7 @@
 #include "runtime/kv/kv_cache.hpp"
 #include "runtime/kv/kv_turn.hpp"
 #include "runtime/metrics/metrics.hpp"
+#include "runtime/metrics/token_counters.hpp"
 #include "runtime/request/sampling_params.hpp"
 #include "runtime/scheduler/step_group.hpp"
 #include "runtime/speculation/calibration.hpp"
@@ -181,9 +182,10 @@ struct scheduler_report {
   bool able = true;                    // false: its engine takes no steps
   std::int64_t outstanding_tokens = 0; // still to be computed, of all live sequences
   std::uint64_t paused = 0;            // running ones that wait for their readers
+  std::string waits_for{};             // what those that wait lack: places, blocks or slots; empty = nothing
 };
 TROUPE_FIELDS(scheduler_report, waiting, running, live, steps, preemptions, free_blocks, metrics, handoffs, able,
-              outstanding_tokens, paused)
+              outstanding_tokens, paused, waits_for)
 
 // ---- kv_manager
 
@@ -547,6 +549,7 @@ struct placed {
   prompt_place prompt;
   std::uint64_t joined = 0;                 // how often the engine had joined by then
   std::shared_ptr<message_window> window{}; // what it is sent goes through this
+  std::shared_ptr<token_counters> counters{};
 };
 using session_actor =
     caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,

@@ -94,6 +94,7 @@ struct decode_state {
   dev_ptr<std::int32_t> ids;         // [slots, ngram] the newest token, last, and those before it; -1 = none
   dev_ptr<std::int32_t> drafts;      // [slots, block] for the positions behind the newest token
   dev_ptr<float> confidence;         // [slots, block]
+  dev_ptr<std::int32_t> stopped;     // [slots] not 0: nothing comes behind the newest token, or behind one before it
   dev_ptr<float> logits;             // [slots, block, vocab] that the drafts were drawn from, or null
 };
 
@@ -106,24 +107,28 @@ struct compressed_layout {
   dev_ptr<std::int64_t> entry;          // [rows] its place, KV block * entries + index inside; -1 = none
 };
 
-// Shares drafts out among neighbouring sequences of a step by the confidences of their newest blocks (speculation.md
-// §6.2, runtime/base/draft_split.hpp): each gets a row for its newest token and one for each draft that it verifies.
+// How many drafts neighbouring sequences verify whose newest tokens are in flight: each gets a row for that token and
+// one for each draft. One that has stopped verifies none (engine.md §17, D22). The last `sharing` ones share theirs out
+// by the confidences of their newest blocks (speculation.md §6.2, runtime/base/draft_split.hpp), the others verify
+// those that are planned. Rows that are left over go to the sequence of placeholders behind them, in state slot 0.
 struct share_drafts_args {
   row_map map; // of the key rows; its arrays are those written below
   decode_state state;
   std::int32_t width = 0;              // drafts of a block that may be verified
-  dev_ptr<const std::int32_t> shared;  // [3] first sequence, how many, drafts of all together, at most how many * width
-  dev_ptr<float> survival;             // [sequences, width], working memory
-  dev_ptr<std::int32_t> drafts, draws; // [sequences] as below
+  dev_ptr<const std::int32_t> shared;  // [4] first sequence; how many; how many share; drafts of these, <= them * width
+  dev_ptr<float> survival;             // [sharing, width], working memory
+  dev_ptr<std::int32_t> drafts;        // [sequences] as below; planned ones are given
+  dev_ptr<std::int32_t> draws;         // [sequences] as below
   dev_ptr<std::int32_t> first_row;     // [sequences] that of the first one is given
   dev_ptr<std::int32_t> row_count;     // [sequences]
   dev_ptr<std::int32_t> sequence, ids; // [rows]
+  dev_ptr<std::int32_t> live;          // [1] rows that are not placeholders
 };
 
 // Completes a step that was planned before its inputs were known. ids: token_in_flight and draft_in_flight become the
 // newest token and the drafts of the row's state slot. A sequence that `moves` starts at its newest token, with that
 // token's history; the rest of the layout of its rows follows from there. Its rows at `limit` and behind store nothing
-// but window keys and see no compressed position.
+// but window keys and see no compressed position. Placeholders, in state slot 0, all lie at its position.
 struct lay_out_rows_args {
   row_map map; // of the key rows; its arrays are those written below
   decode_state state;
@@ -139,10 +144,13 @@ struct lay_out_rows_args {
   compressed_layout ratio[2];    // written where a sequence moves; entries 0: the step has none
 };
 
+struct sample_row_params;
+
 // How many drafts of each sequence were right (exactness.md §4), after sample_rows. Row k of those that draw decides
 // about the draft in row k + 1: it is right if it is the token drawn. The drawn token behind the last right draft
 // becomes the sequence's newest token. A row that could not be drawn from ends the walk before it; if it is the first,
-// token 0 stands for what was not drawn, so that a step behind this one has an id.
+// token 0 stands for what was not drawn, so that a step behind this one has an id. A sequence has stopped if that
+// happens, if the newest token lies at `limit`, or if one of the tokens is an id of its rule that ends it.
 struct verify_drafts_args {
   row_map map; // of the key rows
   decode_state state;
@@ -152,6 +160,8 @@ struct verify_drafts_args {
   dev_ptr<const std::int32_t> limit;         // [sequences] rows at this position and behind do not count; 0 = none
   dev_ptr<const std::int32_t> first_drawn;   // [sequences] place in token of the first of them; null: its row number
   dev_ptr<const std::int32_t> token, status; // of sample_rows
+  dev_ptr<const sample_row_params> rules;    // [sequences] by which they draw; null: no id ends one
+  dev_ptr<const std::int32_t> suppressed;    // of sample_rows
   // [sequences, 4] start; drafts verified; how many were right, -1 = nothing was drawn; place in token of the first
   dev_ptr<std::int32_t> outcome;
 };
@@ -473,7 +483,7 @@ struct sample_row_params {
   std::int32_t first_forced = 0, forced = 0; // tokens of the positions from forced_at on, whatever the row says
   std::uint64_t forced_at = 0;
   std::int32_t first_bias = 0, biases = 0;
-  std::int32_t first_suppressed = 0, suppressed = 0;
+  std::int32_t first_suppressed = 0, suppressed = 0;  // ids that end the sequence
   std::uint64_t suppressed_until = ~std::uint64_t{0}; // position from which on they may be drawn
   std::int32_t mask = -1;                             // row of masks; -1: everything is allowed
   std::uint8_t logprob = 1;                           // log-probability of the token wanted

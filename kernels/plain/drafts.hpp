@@ -9,30 +9,43 @@
 namespace troupe::plain {
 
 template <class Team> TROUPE_PLAIN void share_drafts(Team& t, const share_drafts_args& a) {
-  const std::int32_t first = a.shared.raw()[0], n = a.shared.raw()[1], wanted = a.shared.raw()[2], width = a.width;
+  const std::int32_t first = a.shared.raw()[0], n = a.shared.raw()[1], sharing = a.shared.raw()[2],
+                     wanted = a.shared.raw()[3], width = a.width, planned = n - sharing;
+  const std::int32_t* slot = a.map.slot.raw() + first;
   float* survival = a.survival.raw();
   std::int32_t* drafts = a.drafts.raw() + first;
-  for (std::int64_t s = t.rank(); s < n; s += t.size())
-    survivals_of(a.state.confidence.raw() + std::int64_t{a.map.slot.raw()[first + s]} * a.state.block, width, width,
+  for (std::int64_t s = t.rank(); s < sharing; s += t.size()) {
+    const std::int64_t of_slot = slot[planned + s];
+    survivals_of(a.state.confidence.raw() + of_slot * a.state.block, a.state.stopped.raw()[of_slot] ? 0 : width, width,
                  survival + s * width);
+  }
   t.sync();
   for (std::int32_t s = t.rank(); s < n; s += t.size()) {
-    std::int32_t verified = 0; // no draft comes before those in front of it
-    while (verified < width && draft_rank(survival, n * width, s * width + verified) < wanted)
-      ++verified;
+    std::int32_t verified = a.state.stopped.raw()[slot[s]] ? 0 : drafts[s];
+    if (s >= planned) { // no draft comes before those in front of it
+      const std::int32_t at = (s - planned) * width;
+      for (verified = 0; verified < width && survival[at + verified] >= 0 &&
+                         draft_rank(survival, sharing * width, at + verified) < wanted;)
+        ++verified;
+    }
     drafts[s] = verified;
     a.draws.raw()[first + s] = a.row_count.raw()[first + s] = verified + 1;
   }
   t.sync();
-  for (std::int32_t s = t.rank(); s < n; s += t.size()) {
+  for (std::int32_t s = t.rank(); s <= n; s += t.size()) { // the last are the placeholders
     std::int32_t row = a.first_row.raw()[first];
     for (std::int32_t q = 0; q < s; ++q)
       row += drafts[q] + 1;
     if (s > 0)
       a.first_row.raw()[first + s] = row;
-    for (std::int32_t k = 0; k <= drafts[s]; ++k) {
+    const std::int32_t rows = s < n ? drafts[s] + 1 : a.map.rows - row;
+    for (std::int32_t k = 0; k < rows; ++k) {
       a.sequence.raw()[row + k] = first + s;
-      a.ids.raw()[row + k] = k == 0 ? token_in_flight : draft_in_flight;
+      a.ids.raw()[row + k] = s == n ? 0 : k == 0 ? token_in_flight : draft_in_flight;
+    }
+    if (s == n) {
+      a.row_count.raw()[first + s] = rows;
+      a.live.raw()[0] = row;
     }
   }
 }
@@ -65,7 +78,7 @@ TROUPE_PLAIN void lay_out_row(const lay_out_rows_args& a, std::int64_t i) {
 
   const bool moves = a.moves.raw()[s] != 0;
   const std::int32_t limit = a.limit.raw()[s];
-  const std::int64_t p = moves ? std::int64_t{a.state.position.raw()[slot]} + r : a.position.raw()[i];
+  const std::int64_t p = moves ? std::int64_t{a.state.position.raw()[slot]} + (slot == 0 ? 0 : r) : a.position.raw()[i];
   const bool next_counts = limit == 0 || p + 1 < limit;
   a.verifies.raw()[i] =
       k >= -1 && r + 1 < rows && k + 1 < block && next_counts ? static_cast<std::int32_t>(of_slot * block + k + 1) : -1;
@@ -81,6 +94,17 @@ TROUPE_PLAIN void lay_out_row(const lay_out_rows_args& a, std::int64_t i) {
   a.start.raw()[s] = static_cast<std::int32_t>(p);
   for (std::int64_t m = 0; m + 1 < ngram; ++m)
     a.history.raw()[s * (ngram - 1) + m] = a.state.ids.raw()[of_slot * ngram + m];
+}
+
+// Whether a token that comes to lie at a position ends sequence s.
+TROUPE_PLAIN bool stops_at(const verify_drafts_args& a, std::int64_t s, std::int64_t position, std::int32_t token) {
+  if (!a.rules || static_cast<std::uint64_t>(position) < a.rules.raw()[s].suppressed_until)
+    return false;
+  const std::int32_t* ids = a.suppressed.raw() + a.rules.raw()[s].first_suppressed;
+  std::int32_t i = 0;
+  while (i < a.rules.raw()[s].suppressed && ids[i] != token)
+    ++i;
+  return i < a.rules.raw()[s].suppressed;
 }
 
 TROUPE_PLAIN void verify_sequence(const verify_drafts_args& a, std::int64_t s) {
@@ -108,7 +132,12 @@ TROUPE_PLAIN void verify_sequence(const verify_drafts_args& a, std::int64_t s) {
     kept[ngram - 1 - back] = r >= 0 ? ids[r] : a.history.raw()[s * (ngram - 1) + ngram - 1 + r];
   }
   kept[ngram - 1] = status[right] == 0 ? token[right] : 0;
-  a.state.position.raw()[slot] = start + head + right + 1;
+  const std::int32_t newest = start + head + right + 1;
+  a.state.position.raw()[slot] = newest;
+  bool stopped = status[right] != 0 || newest == limit;
+  for (std::int32_t k = 0; k <= right && !stopped; ++k)
+    stopped = stops_at(a, s, newest - right + k, token[k]);
+  a.state.stopped.raw()[slot] = stopped ? 1 : 0;
 }
 
 TROUPE_PLAIN void lay_out_draft_row(const lay_out_drafts_args& a, std::int64_t i) {

@@ -3,7 +3,6 @@
 namespace troupe {
 
 void request_metrics::take(const branch_record& r) {
-  generation_tokens += static_cast<std::uint64_t>(r.output_tokens);
   stop += r.finish_reason == "stop" ? 1 : 0;
   length += r.finish_reason == "length" ? 1 : 0;
   abort += r.finish_reason == "abort" ? 1 : 0;
@@ -18,7 +17,6 @@ void request_metrics::take(const branch_record& r) {
   end_to_end.observe(r.end);
   if (r.output_tokens == 0)
     return;
-  prompt_tokens += static_cast<std::uint64_t>(r.prompt_tokens);
   time_to_first_token.observe(r.first_token);
   inter_token_latency.add(r.gaps);
   const double decoding = r.last_token - r.first_token;

@@ -41,7 +41,7 @@ struct branch_record {
   histogram<bounds::between_tokens> gaps;          // between two arrivals of tokens
 };
 
-// The branches of one engine, counted by the gateway when they end.
+// The branches of one engine, counted by the gateway when they end; their tokens as they come (token_counters).
 struct request_metrics {
   std::uint64_t prompt_tokens = 0, generation_tokens = 0;   // prompts of branches with output
   std::uint64_t stop = 0, length = 0, abort = 0, error = 0; // by finish reason
@@ -96,6 +96,7 @@ struct engine_snapshot {
   kv_statistics kv;
   verifier_snapshot verifier;
   std::uint64_t running = 0, waiting = 0, preemptions = 0; // sequences now, and times that one lost its cache
+  std::string waits_for;                                   // what the waiting ones lack: as in scheduler_report
   std::int32_t kv_blocks = 0, state_slots = 0;
 };
 

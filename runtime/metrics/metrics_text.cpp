@@ -90,6 +90,14 @@ void write_state(writer& w) {
   w.each("troupe:num_requests_running", type::gauge, "Sequences that hold KV.", [](const s& e) { return e.running; });
   w.each("troupe:num_requests_waiting", type::gauge, "Sequences that wait for a place.",
          [](const s& e) { return e.waiting; });
+  w.by_label("troupe:num_requests_waiting_by_reason", type::gauge,
+             "Sequences that wait, by what is short: places (max_num_seqs), KV blocks, state slots; turn: nothing is.",
+             "reason", [](const s& e) {
+               labelled<std::uint64_t> by_reason{{"turn", 0}, {"places", 0}, {"blocks", 0}, {"slots", 0}};
+               for (auto& [reason, sequences] : by_reason)
+                 sequences = reason == (e.waits_for.empty() ? "turn" : e.waits_for) ? e.waiting : 0;
+               return by_reason;
+             });
   w.each("troupe:kv_cache_usage_perc", type::gauge, "Share of the KV blocks that sequences use; 1 means all.",
          [](const s& e) { return share(e.kv.used_blocks, e.kv_blocks); });
   w.each("troupe:kv_blocks", type::gauge, "KV blocks of the engine.", [&](const s& e) { return count(e.kv_blocks); });
@@ -239,9 +247,9 @@ void write_masks(writer& w) {
 
 void write_request_counters(writer& w) {
   using s = engine_snapshot;
-  w.each("troupe:prompt_tokens_total", type::counter, "Prompt tokens of the branches that have ended with output.",
+  w.each("troupe:prompt_tokens_total", type::counter, "Prompt tokens of the branches whose output has begun.",
          [](const s& e) { return e.requests.prompt_tokens; });
-  w.each("troupe:generation_tokens_total", type::counter, "Output tokens of the branches that have ended.",
+  w.each("troupe:generation_tokens_total", type::counter, "Output tokens, as they come.",
          [](const s& e) { return e.requests.generation_tokens; });
   w.each("troupe:held_messages_total", type::counter,
          "Messages to an engine that waited because too many were not answered.",

@@ -99,11 +99,11 @@ namespace {
 
 // Numbers of 4 bytes that a state slot has of each kind.
 struct slot_numbers {
-  std::int64_t position = 1, ids = 0, drafts = 0, confidence = 0, logits = 0;
+  std::int64_t position = 1, stopped = 1, ids = 0, drafts = 0, confidence = 0, logits = 0;
   slot_numbers(const model_config& c, bool rejection)
       : ids(std::max(c.engram_max_ngram_size, 1)), drafts(c.num_nextn_predict_layers > 0 ? c.dspark_block_size : 0),
         confidence(drafts), logits(rejection ? drafts * c.vocab_size : 0) {}
-  std::int64_t all() const { return position + ids + drafts + confidence + logits; }
+  std::int64_t all() const { return position + stopped + ids + drafts + confidence + logits; }
 };
 
 } // namespace
@@ -142,12 +142,14 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
   keep(state_memory.ids, numbers.ids);
   keep(state_memory.drafts, numbers.drafts);
   keep(state_memory.confidence, numbers.confidence);
+  keep(state_memory.stopped, numbers.stopped);
   if (o.rejection)
     keep(state_memory.logits, numbers.logits);
   state.position = state_memory.position.as<std::int32_t>();
   state.ids = state_memory.ids.as<std::int32_t>();
   state.drafts = state_memory.drafts.as<std::int32_t>();
   state.confidence = state_memory.confidence.as<float>();
+  state.stopped = state_memory.stopped.as<std::int32_t>();
   state.logits = state_memory.logits.as<float>();
   survival = d.allocate(4 * static_cast<std::size_t>(o.max_sequences) * static_cast<std::size_t>(std::max(o.nextn, 1)),
                         "survival of drafts");

@@ -130,7 +130,7 @@ struct model_runner::impl {
   buffer first_mix;                                   // [R, M] one-hot at stream 0
   buffer counts;                                      // uint32 [layers, experts] rows routed in the last step
   struct {
-    buffer position, ids, drafts, confidence, logits;
+    buffer position, ids, drafts, confidence, stopped, logits;
   } state_memory;
   decode_state state;
   buffer survival; // of sharing sequences
@@ -145,7 +145,7 @@ struct model_runner::impl {
     std::unique_ptr<graph> steps; // null until the second step of its kind, or where the device has no graphs
   };
   void run_recorded(recorded& r, const std::function<void()>& everything);
-  std::map<std::array<int, 4>, recorded> graphs; // by rows, sequences, block table width and whether drafts are shared
+  std::map<std::array<int, 4>, recorded> graphs; // by rows, sequences, block table width and whether drafts are decided
   std::map<int, recorded> draft_graphs;          // by sequences
 };
 

@@ -5,7 +5,6 @@
 #include "runtime/model/replay.hpp"
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 namespace troupe {
 
@@ -34,9 +33,7 @@ std::vector<logit_job> logit_jobs(const step_plan& plan, std::span<const std::in
   return jobs;
 }
 
-void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vector<std::int32_t>& out) {
-  if (outputs >= spec.params.min_tokens)
-    return;
+void append_suppressed(const sequence_spec& spec, std::vector<std::int32_t>& out) {
   if (!spec.params.ignore_eos)
     out.insert(out.end(), spec.eos_ids.begin(), spec.eos_ids.end());
   out.insert(out.end(), spec.params.stop_token_ids.begin(), spec.params.stop_token_ids.end());
@@ -81,6 +78,17 @@ const char* fault_text(std::int32_t status) { // a sample_status of the sampler
 
 std::string fault_of(std::int32_t position, std::int32_t status) {
   return "the logits at position " + std::to_string(position) + " hold " + fault_text(status);
+}
+
+// Who says how many drafts of a sequence are verified: the plan; the plan, unless the device finds that the sequence
+// has stopped; or the device.
+enum class draft_choice { planned, unless_stopped, shared };
+
+draft_choice choice_of(const step_plan& plan, const planned_sequence& s) {
+  if (plan.share_drafts && s.slack > 0)
+    return draft_choice::shared;
+  const bool in_flight = s.drafts > 0 && plan.tokens[static_cast<std::size_t>(s.first_token)] == token_in_flight;
+  return in_flight ? draft_choice::unless_stopped : draft_choice::planned;
 }
 
 // What the sampler and the verification gave one sequence.
@@ -199,7 +207,7 @@ struct model_engine::impl {
   // Of the step that is being launched; kept for their memory.
   step_rows rows;
   std::vector<std::int32_t> order;       // [places in the step] sequences of the plan
-  std::int32_t sharing_row = -1;         // first row of the sequences that share drafts; -1 = none
+  std::int32_t in_flight_row = -1;       // first row of the sequences whose drafts the device decides about; -1 = none
   bool all_rows = false;                 // every row is a job, at a position that the device knows
   std::vector<std::int32_t> first_drawn; // [places] job of the first row that draws
   std::vector<std::int32_t> logit_rows;
@@ -307,22 +315,26 @@ void model_engine::impl::drain() noexcept {
   }
 }
 
-// The order of the sequences in the step, those that share drafts last, and the rows whose logits are wanted.
+// The order of the sequences in the step, those whose drafts the device decides about last, and the rows whose logits
+// are wanted.
 void model_engine::impl::arrange(flight& f) {
   const auto& planned = f.plan->sequences;
-  const auto sequence = [&](std::int32_t i) -> const planned_sequence& { return planned[static_cast<std::size_t>(i)]; };
-  order.resize(planned.size());
-  std::iota(order.begin(), order.end(), 0);
-  rows.first_sharing = sharing_row = -1;
-  if (f.plan->share_drafts) {
-    const auto sharing =
-        std::stable_partition(order.begin(), order.end(), [&](std::int32_t i) { return sequence(i).slack == 0; });
-    if (sharing != order.end()) {
-      rows.first_sharing = static_cast<std::int32_t>(sharing - order.begin());
-      sharing_row = std::accumulate(order.begin(), sharing, 0,
-                                    [&](std::int32_t sum, std::int32_t i) { return sum + sequence(i).rows; });
+  std::int32_t row = 0;
+  order.clear();
+  rows.first_in_flight = in_flight_row = -1;
+  rows.sharing = 0;
+  for (const draft_choice kind : {draft_choice::planned, draft_choice::unless_stopped, draft_choice::shared})
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      if (choice_of(*f.plan, planned[i]) != kind)
+        continue;
+      if (kind != draft_choice::planned && in_flight_row < 0) {
+        rows.first_in_flight = static_cast<std::int32_t>(order.size());
+        in_flight_row = row;
+      }
+      rows.sharing += kind == draft_choice::shared;
+      order.push_back(static_cast<std::int32_t>(i));
+      row += planned[i].rows;
     }
-  }
   f.place.resize(order.size());
   for (std::size_t p = 0; p < order.size(); ++p)
     f.place[static_cast<std::size_t>(order[p])] = static_cast<std::int32_t>(p);
@@ -345,7 +357,7 @@ void model_engine::impl::forward(const step_plan& plan) {
     rows.replay_from.push_back(needs_whole_prompt(*s.spec) ? 0 : replay_from(yoco, s.spec->prompt_tokens, yoco_keep));
     rows.drafts.push_back(s.drafts);
     rows.draws.push_back(s.sample ? s.drafts + 1 : 0);
-    rows.moves.push_back(s.slack > 0);
+    rows.moves.push_back(s.slack > 0 || choice_of(plan, s) != draft_choice::planned);
     rows.limit.push_back(s.limit);
     const auto tokens = plan.tokens.begin() + s.first_token, history = plan.history.begin() + s.history;
     rows.tokens.insert(rows.tokens.end(), tokens, tokens + s.rows);
@@ -393,7 +405,7 @@ void model_engine::impl::add_rule_of(const planned_sequence& s) {
   r.biases = static_cast<std::int32_t>(p.logit_bias.size());
   bias.insert(bias.end(), p.logit_bias.begin(), p.logit_bias.end());
   r.first_suppressed = static_cast<std::int32_t>(suppressed.size());
-  append_suppressed(spec, lowest, suppressed);
+  append_suppressed(spec, suppressed);
   r.suppressed = static_cast<std::int32_t>(suppressed.size()) - r.first_suppressed;
   r.suppressed_until = static_cast<std::uint64_t>(std::int64_t{spec.prompt_tokens} + p.min_tokens);
   rules.push_back(r);
@@ -433,6 +445,15 @@ void model_engine::impl::make_rules(flight& f) {
       rules.emplace_back();
     f.max_top = std::max(f.max_top, rules.back().top_logprobs);
   }
+  if (rows.first_in_flight >= 0) { // rows that become placeholders draw a token that nobody looks at
+    sample_row_params r;
+    r.first_forced = static_cast<std::int32_t>(forced.size());
+    r.forced = 1;
+    r.forced_at = 1;
+    r.logprob = 0;
+    forced.push_back(0);
+    rules.push_back(r);
+  }
   first_drawn.assign(std::bit_ceil(order.size() + 1), 0); // with room for a filled step's sequences
   for (std::size_t i = f.jobs.size(); i-- > 0;)
     if (f.jobs[i].sample)
@@ -471,14 +492,15 @@ void model_engine::impl::sample(flight& f) {
   f.logits.resize(static_cast<std::size_t>(std::ranges::count_if(f.jobs, &logit_job::logits)) *
                   static_cast<std::size_t>(vocab));
   float* logits_to = f.logits.data();
-  const std::size_t shared_from = sharing_row < 0 ? n : static_cast<std::size_t>(sharing_row);
+  const std::size_t decided_from = in_flight_row < 0 ? n : static_cast<std::size_t>(in_flight_row);
   for (std::size_t from = 0, count = 0; from < n; from += count) {
-    count = std::min(piece, (from < shared_from ? shared_from : n) - from);
+    count = std::min(piece, (from < decided_from ? decided_from : n) - from);
     sample_piece(f, from, count, logits_to);
   }
   runner.verify(results_there.at<const std::int32_t>(f.token), results_there.at<const std::int32_t>(f.status),
                 all_rows ? dev_ptr<const std::int32_t>() : rules_there.at<const std::int32_t>(first_drawn_at),
-                results_there.at<std::int32_t>(f.outcome));
+                results_there.at<std::int32_t>(f.outcome), rules_there.at<const sample_row_params>(rules_at),
+                rules_there.at<const std::int32_t>(suppressed_at));
 }
 
 // Caches that another engine has filled, blocks first (image_bytes).
@@ -561,8 +583,8 @@ void model_engine::impl::sample_piece(flight& f, std::size_t from, std::size_t c
   a.vocab = vocab;
   const auto first_row = static_cast<std::int64_t>(from);
   a.params = rules_there.at<const sample_row_params>(rules_at);
-  const bool shared = sharing_row >= 0 && first_row >= sharing_row; // rows whose sequences the device chose
-  a.rule = (shared ? runner.row_sequences() : rules_there.at<const std::int32_t>(rule_of_at)) + first_row;
+  const bool decided = in_flight_row >= 0 && first_row >= in_flight_row; // rows whose sequences the device chose
+  a.rule = (decided ? runner.row_sequences() : rules_there.at<const std::int32_t>(rule_of_at)) + first_row;
   a.row_position = (all_rows ? runner.row_positions() : rules_there.at<const std::int32_t>(position_at)) + first_row;
   if (all_rows && draw == draw_rule::fresh) {
     a.verifies = runner.row_verifies() + first_row;

@@ -25,9 +25,8 @@ struct logit_job {
 // the step, empty = the plan's.
 std::vector<logit_job> logit_jobs(const step_plan& plan, std::span<const std::int32_t> order = {}, bool all = false);
 
-// Ids that must not be drawn as output token number `outputs` (from 0): EOS and stop ids while fewer than min_tokens
-// are out.
-void append_suppressed(const sequence_spec& spec, std::int64_t outputs, std::vector<std::int32_t>& out);
+// Ids that end a sequence and must not be drawn while fewer than min_tokens are out: EOS and stop ids.
+void append_suppressed(const sequence_spec& spec, std::vector<std::int32_t>& out);
 
 class model_engine final : public step_engine {
 public:

@@ -102,7 +102,7 @@ void model_runner::impl::layers(const step_input& all, const step_input* replaye
   const step_input* here = &all;
   const int targets = static_cast<int>(c().dspark_target_layer_ids.size());
   work->zero(counts.as<std::byte>(), counts.bytes());
-  if (all.shares_drafts) {
+  if (all.decides_drafts) {
     share_drafts_args a = all.sharing;
     a.state = state;
     a.width = options.nextn;
@@ -198,7 +198,7 @@ void model_runner::impl::run_recorded(recorded& r, const std::function<void()>& 
 void model_runner::impl::decode(const step_input& in) {
   last = in;
   const bool with_head = in.map.rows <= options.max_logit_rows;
-  run_recorded(graphs[{in.map.rows, in.map.sequences, in.map.block_stride, in.shares_drafts}], [&] {
+  run_recorded(graphs[{in.map.rows, in.map.sequences, in.map.block_stride, in.decides_drafts}], [&] {
     layers(in, nullptr, {});
     if (with_head)
       head(ws.trunk.as<const float>(), ws.pre.as<const float>(), in.map.rows);
@@ -277,10 +277,11 @@ const decode_state& model_runner::state() const {
 }
 
 void model_runner::verify(dev_ptr<const std::int32_t> token, dev_ptr<const std::int32_t> draw_status,
-                          dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome) {
+                          dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome,
+                          dev_ptr<const sample_row_params> rules, dev_ptr<const std::int32_t> suppressed) {
   auto& m = *impl_;
   m.ops.verify_drafts(*m.work, {m.last.keys, m.state, m.last.layout.ids, m.last.history, m.last.draws,
-                                m.last.layout.limit, first_drawn, token, draw_status, outcome});
+                                m.last.layout.limit, first_drawn, token, draw_status, rules, suppressed, outcome});
 }
 
 // Where a state slot or a KV block lies.

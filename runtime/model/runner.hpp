@@ -66,7 +66,9 @@ struct step_rows {
   // [sequences], or empty for 0: the last `drafts` rows hold drafts, the last `draws` draw tokens; with `moves` the
   // rows begin at the newest token of the state slot; rows at `limit` and behind do not count (plan.hpp).
   std::vector<std::int32_t> drafts, draws, moves, limit;
-  std::int32_t first_sharing = -1; // sequences from here on share their drafts out anew; -1 = none
+  // Sequences from here on verify drafts behind tokens in flight: the device decides how many. -1 = none.
+  std::int32_t first_in_flight = -1;
+  std::int32_t sharing = 0; // so many of them, the last ones, share their drafts out anew
   bool shared = false; // every rank of the runner's context_group runs this step and computes its share of the rows
 };
 
@@ -151,9 +153,10 @@ public:
   const decode_state& state() const;
 
   // Which drafts of the last forward were right, once its rows have been drawn from (verify_drafts_args); the state
-  // slots' newest tokens are then those drawn.
+  // slots' newest tokens are then those drawn. rules and suppressed: by which ids end a sequence; null = none does.
   void verify(dev_ptr<const std::int32_t> token, dev_ptr<const std::int32_t> draw_status,
-              dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome);
+              dev_ptr<const std::int32_t> first_drawn, dev_ptr<std::int32_t> outcome,
+              dev_ptr<const sample_row_params> rules = {}, dev_ptr<const std::int32_t> suppressed = {});
   // Drafts a block behind the newest token of each state slot (model.md §12), by the rules' temperatures, filters and
   // seeds: into the state and into drafts and confidence [slots, block]. The drafter's cache must hold all positions
   // before those tokens. Only with a drafter: draft_block() > 0.

@@ -33,31 +33,46 @@ step_input_builder::step_input_builder(const model_config& config, device& dev, 
       max_sequences_(max_sequences), max_blocks_(most_blocks(max_model_len)), max_positions_(max_model_len) {}
 
 step_input step_input_builder::backbone(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
-  return send(s, rows, {.share = share, .live = -1});
+  if (rows.first_in_flight < 0)
+    return send(s, rows, {.share = share});
+  const auto live = static_cast<int>(rows.tokens.size());
+  return send(s, with_placeholders(rows, live, static_cast<int>(rows.slot.size()) + 1), {.share = share, .live = live});
 }
 step_input step_input_builder::consumers(stream& s, const step_rows& rows, std::span<const std::int32_t> share) {
-  return send(s, rows, {.share = share, .live = -1, .replayed = true});
+  return send(s, rows, {.share = share, .replayed = true});
 }
 step_input step_input_builder::filled(stream& s, const step_rows& rows, int size) {
   const auto live = static_cast<int>(rows.tokens.size()), n_seq = static_cast<int>(rows.slot.size());
   TROUPE_CHECK(live <= size && n_seq > 0, "a filled step has rows, and not more than it is filled up to");
+  const bool placeholders = live < size || rows.first_in_flight >= 0;
+  const int sequences = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(n_seq + (placeholders ? 1 : 0)))),
+                                 max_sequences_ + 1);
+  return send(s, with_placeholders(rows, size, sequences), {.live = live, .filled = true});
+}
+
+// The rows, filled up to `size` by the first sequence behind them; so many sequences in all.
+const step_rows& step_input_builder::with_placeholders(const step_rows& rows, int size, int sequences) {
+  const auto live = static_cast<int>(rows.tokens.size()), n_seq = static_cast<int>(rows.slot.size());
   const std::size_t ngram = rows.history.size() / rows.slot.size();
   filled_ = rows;
   filled_.blocks.push_back(0);
   filled_.tokens.resize(static_cast<std::size_t>(size), 0);
-  const int sequences = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(n_seq + (live < size ? 1 : 0)))),
-                                 max_sequences_ + 1);
   for (int q = n_seq; q < sequences; ++q) {
     filled_.slot.push_back(0), filled_.start.push_back(0), filled_.rows.push_back(q == n_seq ? size - live : 0);
     filled_.first_block.push_back(static_cast<std::int32_t>(filled_.blocks.size()) - 1), filled_.blocks_of.push_back(1);
     filled_.history.insert(filled_.history.end(), ngram, -1);
   }
-  return send(s, filled_, {.share = {}, .live = live});
+  if (rows.first_in_flight < 0)
+    return filled_;
+  for (auto* of_sequence : {&filled_.drafts, &filled_.draws, &filled_.moves, &filled_.limit})
+    of_sequence->resize(static_cast<std::size_t>(sequences), 0);
+  filled_.moves[static_cast<std::size_t>(n_seq)] = 1; // more rows may become placeholders: they are laid out there
+  filled_.limit[static_cast<std::size_t>(n_seq)] = -1;
+  return filled_;
 }
 
 step_input step_input_builder::send(stream& s, const step_rows& in, const form& f) {
-  const auto [share, live, replayed] = f;
-  const bool is_filled = live >= 0;
+  const auto [share, live, is_filled, replayed] = f;
   const auto n_seq = static_cast<int>(in.slot.size());
   const auto n = static_cast<int>(in.tokens.size());
   for (auto* v : {&position_, &sequence_, &lo_, &hi_, &first_row_})
@@ -103,12 +118,14 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   };
   const std::size_t at_drafts = append_flags(in.drafts), at_draws = append_flags(in.draws),
                     at_moves = append_flags(in.moves), at_limit = append_flags(in.limit);
-  // The placeholders come last.
-  const bool shares_drafts = in.first_sharing >= 0;
-  std::int32_t sharing = 0, shared_drafts = 0;
-  for (int q = in.first_sharing; shares_drafts && q < n_seq && q < static_cast<int>(in.drafts.size()); ++q)
-    ++sharing, shared_drafts += in.drafts[q];
-  const std::size_t at_sharing = append(std::array<std::int32_t, 3>{in.first_sharing, sharing, shared_drafts});
+  const bool decides_drafts = in.first_in_flight >= 0;
+  int in_flight = 0, shared_drafts = 0;
+  for (int q = std::max(in.first_in_flight, 0); decides_drafts && q < n_seq && in.slot[q] != 0; ++q)
+    ++in_flight;
+  for (int q = in.first_in_flight + in_flight - in.sharing; decides_drafts && q < in.first_in_flight + in_flight; ++q)
+    shared_drafts += in.drafts[q];
+  const std::size_t at_sharing =
+      append(std::array<std::int32_t, 4>{in.first_in_flight, in_flight, in.sharing, shared_drafts});
   of_sequence_.assign(static_cast<std::size_t>(n), -1);
   const std::size_t at_verifies = append(of_sequence_);
 
@@ -189,7 +206,7 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
   out.key_tokens = arrays_.at<std::int32_t>(at_tokens);
   out.unresolved =
       lists_all || any(in.drafts) || std::any_of(in.tokens.begin(), in.tokens.end(), [](auto id) { return id < 0; });
-  if (is_filled)
+  if (live >= 0)
     out.live = ints(at_live);
   out.history = ints(at_history);
   for (int ratio = 1; ratio <= 2; ++ratio) {
@@ -216,13 +233,14 @@ step_input step_input_builder::send(stream& s, const step_rows& in, const form& 
                           numbers(at[ratio].last_row),
                           numbers(at[ratio].position),
                           arrays_.at<std::int64_t>(at[ratio].entry)};
-  out.shares_drafts = shares_drafts;
+  out.decides_drafts = decides_drafts;
   auto& d = out.sharing;
   d.map = out.keys;
   d.shared = ints(at_sharing);
   d.drafts = numbers(at_drafts), d.draws = numbers(at_draws);
   d.first_row = numbers(at_first), d.row_count = numbers(at_count);
   d.sequence = numbers(at_sequence), d.ids = out.key_tokens;
+  d.live = numbers(at_live);
   return out;
 }
 

@@ -30,8 +30,8 @@ struct step_input {
   dev_ptr<const std::int32_t> tokens;   // [map.rows]
   dev_ptr<std::int32_t> key_tokens;     // [keys.rows]; `tokens` unless `shared`
   bool unresolved = false;              // `layout` completes them and the maps
-  bool shares_drafts = false;           // before that `sharing` changes which rows belong to which sequence
-  dev_ptr<const std::int32_t> live;     // [1] rows of a filled step that are not placeholders; null: all are live
+  bool decides_drafts = false;          // before that `sharing` decides which rows belong to which sequence
+  dev_ptr<const std::int32_t> live;     // [1] rows that are not placeholders; null: there are none
   dev_ptr<const std::int32_t> history;  // [sequences, ngram - 1]
   std::array<compressed_rows, 3> ratio; // index = ratio; 0 is unused
   lay_out_rows_args layout;             // without the state
@@ -59,10 +59,12 @@ public:
 
 private:
   struct form {
-    std::span<const std::int32_t> share; // rows computed here, empty = all
-    int live = -1;                       // of a filled step: rows before the placeholders
-    bool replayed = false;               // windows begin at replay_from
+    std::span<const std::int32_t> share = {}; // rows computed here, empty = all
+    int live = -1;                            // rows before the placeholders; -1 = there are none
+    bool filled = false;
+    bool replayed = false; // windows begin at replay_from
   };
+  const step_rows& with_placeholders(const step_rows& rows, int size, int sequences);
   step_input send(stream& s, const step_rows& rows, const form& f);
 
   const model_config& config_;

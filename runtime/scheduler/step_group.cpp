@@ -39,12 +39,9 @@ void step_group::intent(const rank_intent& intent, group_orders& out) {
   decide(out);
 }
 
-void step_group::heartbeat(rank_id from, std::uint32_t epoch, rank_id accused) {
-  if (member* m = find(from); m != nullptr && epoch == epoch_) {
+void step_group::heartbeat(rank_id from, std::uint32_t epoch) {
+  if (member* m = find(from); m != nullptr && epoch == epoch_)
     m->quiet = 0;
-    if (accused != no_rank)
-      m->accused = accused;
-  }
 }
 
 // From now on every member owes its next intent, within so many ticks.
@@ -54,7 +51,6 @@ void step_group::await(std::int32_t ticks) {
   for (member& m : members_) {
     m.intent.reset();
     m.quiet = 0;
-    m.accused = no_rank;
   }
 }
 
@@ -113,27 +109,14 @@ void step_group::tick(group_orders& out) {
     form(std::move(named), out);
 }
 
-// Who holds up the group: ranks that are not heard; if all are and a step is late, the one that most others accuse; if
-// that names nobody for as long again, whoever is late.
+// Who holds up the group: ranks that are not heard; if all are, and a step takes twice as long as it may, whoever is
+// late.
 std::vector<group_view::culprit> step_group::culprits() const {
   std::vector<group_view::culprit> named;
   for (const member& m : members_)
     if (m.quiet >= settings_.deadline_ticks)
       named.push_back({m.rank, true});
-  if (!named.empty() || waited_ < allowed_)
-    return named;
-  const bool last_resort = waited_ >= 2 * allowed_;
-  std::ptrdiff_t most = last_resort || members_.size() == 2 ? 0 : 1;
-  for (const member& suspect : members_) {
-    const std::ptrdiff_t votes = std::count_if(members_.begin(), members_.end(), [&](const member& m) {
-      return m.accused == suspect.rank && m.rank != suspect.rank;
-    });
-    if (votes > most) {
-      most = votes;
-      named.assign(1, {suspect.rank, false});
-    }
-  }
-  if (named.empty() && last_resort)
+  if (named.empty() && waited_ >= 2 * allowed_)
     for (const member& m : members_)
       if (!m.intent)
         named.push_back({m.rank, false});

@@ -12,8 +12,6 @@
 
 namespace troupe {
 
-inline constexpr rank_id no_rank{0xffffffff};
-
 // What a rank could do in a step. A rank without work sends one too, and it stands until a newer one comes.
 struct rank_intent {
   rank_id rank;
@@ -68,8 +66,7 @@ public:
 
   // Each call may append to `out`. Stale epochs and steps, and ranks that are no members, are ignored.
   void intent(const rank_intent& intent, group_orders& out);
-  // A rank lives. It may accuse another for want of whose part its step does not end; no_rank: nobody.
-  void heartbeat(rank_id from, std::uint32_t epoch, rank_id accused);
+  void heartbeat(rank_id from, std::uint32_t epoch); // a rank lives
   // Takes effect at the next step boundary: when every member has sent its intent.
   void join(rank_id rank, group_orders& out);
   void leave(rank_id rank, group_orders& out);
@@ -87,7 +84,6 @@ private:
     rank_id rank;
     std::optional<rank_intent> intent; // for next_
     std::int32_t quiet = 0;            // ticks since it was heard, while the group waits for somebody
-    rank_id accused = no_rank;
   };
   member* find(rank_id rank);
   bool complete() const;

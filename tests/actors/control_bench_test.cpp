@@ -18,6 +18,16 @@ BOOST_AUTO_TEST_CASE(steps_are_counted) {
   }
 }
 
+// Every branch ends, some by an abort; the half and the end are told.
+BOOST_AUTO_TEST_CASE(a_soak_ends_every_request) {
+  int looks = 0;
+  const auto f = soak_process(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json", 600, [&] { ++looks; });
+  BOOST_TEST(looks == 2);
+  BOOST_TEST(f.branches >= 600u);
+  BOOST_TEST(f.branches <= 700u);
+  BOOST_TEST(f.aborts > 0u);
+}
+
 // That every step of the device is seen, with one and with two steps out; the waiting is printed, never judged here.
 BOOST_AUTO_TEST_CASE(gaps_are_counted) {
   for (const bool async : {false, true}) {

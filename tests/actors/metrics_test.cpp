@@ -137,6 +137,37 @@ BOOST_FIXTURE_TEST_CASE(errors_and_refusals_are_counted_by_code, stub_process) {
   finish();
 }
 
+// While it runs: tokens count as they come, and what the others wait for is told.
+BOOST_FIXTURE_TEST_CASE(a_request_is_seen_before_its_end, stub_process) {
+  scheduler_limits l;
+  l.max_num_seqs = 1;
+  l.max_model_len = 1000;
+  l.kv_blocks = 20;
+  launch(l);
+  open("first", stub_prompt(10, 1), endless(900));
+  open("second", stub_prompt(12, 2), endless(5));
+  BOOST_REQUIRE(turn(600));
+  const auto peek = [&](const auto& to, const auto& question, auto report) {
+    auto answer = ask(self.ptr(), to, std::chrono::milliseconds(1000), question);
+    BOOST_REQUIRE(turn(60));
+    answer.receive([&](const decltype(report)& r) { report = r; }, [](caf::error&) { BOOST_FAIL("no answer"); });
+    return report;
+  };
+  const auto now = peek(parts.front, gateway_query{}, gateway_report{}).metrics.at(0);
+  BOOST_TEST(now.generation_tokens > 0u);
+  BOOST_TEST(now.generation_tokens < 900u);
+  BOOST_TEST(now.prompt_tokens == 10u);
+  BOOST_TEST(now.length == 0u);
+  const auto& engine = parts.engines[0].scheduler;
+  BOOST_TEST(peek(engine, scheduler_query{}, scheduler_report{}).waits_for == "places");
+  sched.run();
+  const auto end = query<gateway_report>(parts.front, gateway_query{}).metrics.at(0);
+  BOOST_TEST(end.generation_tokens == 905u);
+  BOOST_TEST(end.prompt_tokens == 22u);
+  BOOST_TEST(query<scheduler_report>(engine, scheduler_query{}).waits_for == "");
+  finish();
+}
+
 BOOST_AUTO_TEST_CASE(constraints_and_their_masks_are_counted) {
   LLM llm(tiny(1));
   BOOST_TEST(metric(llm.metrics(), "grammar_compiled_total") == 0);

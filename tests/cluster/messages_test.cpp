@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   member_report r;
   r.known.who = {member_role::gateway, "batch.1", "n0", 4, ~std::uint64_t{0}, "127.0.0.1", 65535, 5, "build", "digest"};
   r.known.state = member_state::suspect;
-  r.progress = {6, 7, 8, 9, 2, -1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
+  r.progress = {6, 7, 8, 9, 2, -1, "blocks", {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
   spec_report& known = r.progress.speculation;
   known.drafts = 8, known.accepted = 6, known.not_finite = 2, known.tokens_per_step = 1.75, known.useless = true;
   known.positions.resize(2);
@@ -157,6 +157,7 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   BOOST_TEST(m.progress.waiting == 9u);
   BOOST_TEST(m.progress.paused == 2u);
   BOOST_TEST(m.progress.free_blocks == -1);
+  BOOST_TEST(m.progress.waits_for == "blocks");
   BOOST_TEST(m.progress.handoffs.receiving == 2u);
   BOOST_TEST(m.progress.handoffs.sent_bytes == 7u);
   BOOST_TEST(m.progress.handoffs.tail_ms_max == 2.5);

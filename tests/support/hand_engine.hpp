@@ -11,6 +11,7 @@
 #include <boost/test/unit_test.hpp>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <random>
 
 namespace troupe::test {
@@ -47,7 +48,8 @@ struct hand_engine_options {
   decode_form decode = decode_form::automatic;
   yoco_mode yoco = yoco_mode::off;
   int nextn = 0;
-  bool rejection = false; // verifies whole blocks of drafts by rejection
+  bool rejection = false;    // verifies by rejection
+  bool whole_blocks = false; // of drafts are verified; by rejection always
 };
 
 class hand_engine {
@@ -119,6 +121,7 @@ public:
   }
   std::int64_t departures() const { return departures_; }   // of all runs
   std::int64_t preemptions() const { return preemptions_; } // of all runs
+  std::int64_t rows() const { return rows_; }               // of all runs, without placeholders
   kv_statistics cache() const { return kv_.statistics(); }
 
 private:
@@ -136,7 +139,7 @@ private:
     l.yoco_keep = kept_rows(o.yoco, 140, tiny_checkpoint()->config());
     l.nextn = o.nextn;
     l.rejection = o.rejection;
-    l.varlen = !o.rejection;
+    l.varlen = !o.rejection && !o.whole_blocks;
     return l;
   }
   static scheduling_request asked(int index, const hand_request& r) {
@@ -169,6 +172,9 @@ private:
       result.number = flying.front()->number;
       engine_.collect(result);
       flying.pop_front();
+      const auto& c = tiny_checkpoint()->config();
+      rows_ += std::accumulate(result.expert_counts.begin(), result.expert_counts.end(), std::int64_t{0}) /
+               (c.num_hidden_layers * c.num_experts_per_tok);
       core.complete(result, events);
       told = true;
     }
@@ -210,7 +216,7 @@ private:
   kv_cache kv_;
   kv_want want_;
   kv_got got_;
-  std::int64_t preemptions_ = 0, departures_ = 0;
+  std::int64_t preemptions_ = 0, departures_ = 0, rows_ = 0;
 };
 
 // Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter,

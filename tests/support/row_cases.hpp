@@ -259,17 +259,19 @@ inline made_decode make_decode(arena& m, std::uint64_t seed, std::span<const int
            m.put(o.slot),
            m.put(o.table),
            made_map::blocks_per_row};
-  std::vector<std::int32_t> newest, ids, drafts;
+  std::vector<std::int32_t> newest, ids, drafts, stopped;
   std::vector<float> confidence;
   for (int slot = 0; slot <= most_row_ids; ++slot) {
     numbers n(seed, 81, slot);
     newest.push_back(n.between(0, 300));
+    stopped.push_back(-7);
     for (int k = 0; k < made_decode::ngram; ++k)
       ids.push_back(n.below(made_decode::vocab));
     for (int k = 0; k < made_decode::block; ++k)
       drafts.push_back(n.below(made_decode::vocab)), confidence.push_back(0.5f + n.real(0.5f));
   }
-  o.state = {made_decode::ngram, made_decode::block, m.put(newest), m.put(ids), m.put(drafts), m.put(confidence), {}};
+  o.state = {made_decode::ngram, made_decode::block, m.put(newest),  m.put(ids),
+             m.put(drafts),      m.put(confidence),  m.put(stopped), {}};
   return o;
 }
 // Writable copies of arrays; `out` gets them all, sequence by sequence, numbers of rows relative to the sequence.
@@ -332,9 +334,16 @@ inline row_bits lay_out_rows(device& d, std::uint64_t seed, std::span<const int>
 inline row_bits verify_drafts(device& d, std::uint64_t seed, std::span<const int> rows) {
   arena m(d);
   const made_decode step = make_decode(m, seed, rows);
-  std::vector<std::int32_t> ids, token, status;
+  std::vector<std::int32_t> ids, token, status, stops;
+  std::vector<sample_row_params> rules;
   for (std::size_t s = 0; s < rows.size(); ++s) {
     numbers n(seed, 82, rows[s]);
+    sample_row_params& rule = rules.emplace_back();
+    rule.first_suppressed = static_cast<std::int32_t>(stops.size());
+    rule.suppressed = n.below(30);
+    for (std::int32_t i = 0; i < rule.suppressed; ++i)
+      stops.push_back(n.below(made_decode::vocab));
+    rule.suppressed_until = static_cast<std::uint64_t>(step.start[s] + n.below(step.count[s] + 3));
     for (std::int32_t r = 0; r < step.count[s]; ++r) {
       ids.push_back(n.below(made_decode::vocab));
       if (r > 0)
@@ -350,6 +359,8 @@ inline row_bits verify_drafts(device& d, std::uint64_t seed, std::span<const int
   a.history = m.put(step.history);
   a.draws = m.put(step.draws), a.limit = m.put(step.limit);
   a.token = m.put(token), a.status = m.put(status);
+  stops.push_back(0); // memory of some size
+  a.rules = m.put(rules), a.suppressed = m.put(stops);
   a.outcome = m.room<std::int32_t>(4 * rows.size());
   d.ops().verify_drafts(*m.s, a);
   row_bits o(rows.size());
@@ -358,6 +369,7 @@ inline row_bits verify_drafts(device& d, std::uint64_t seed, std::span<const int
     o[s].back() -= static_cast<std::uint32_t>(step.first[s]);
   add_of_slots(m, o, rows, a.state.position, 1);
   add_of_slots(m, o, rows, a.state.ids, made_decode::ngram);
+  add_of_slots(m, o, rows, a.state.stopped, 1);
   return o;
 }
 

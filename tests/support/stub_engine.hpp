@@ -9,11 +9,13 @@
 #include "runtime/base/draft_split.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include "runtime/kv/block_pool.hpp"
+#include "runtime/scheduler/finish.hpp"
 #include "runtime/scheduler/plan.hpp"
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,6 +68,7 @@ struct stub_model {
     std::int32_t drawn = -7, drawn_for = -7; // the last token drawn in this slot and its position
     std::vector<std::int32_t> drafts;        // the block behind it; empty = none
     std::vector<float> confidence;           // of each of them
+    bool stopped = false;                    // nothing comes behind it
   };
   // Where a sequence's rows lie and what they hold, as the device finds out.
   struct placed {
@@ -292,9 +295,26 @@ struct stub_model {
       drawn.logprob = -static_cast<float>(drawn.id) / 8;
       slot_at(s.slot).drawn = drawn.id;
       slot_at(s.slot).drawn_for = at.start + i + 1;
+      note_stop(s, drawn.id);
       if (i + 1 < at.rows && drawn.id != at.tokens[static_cast<std::size_t>(i + 1)])
         break;
     }
+  }
+
+  // Whether the token that was drawn last ends the sequence, or one of the same step before it.
+  void note_stop(const planned_sequence& s, std::int32_t token) {
+    slot& state = slot_at(s.slot);
+    const std::int64_t outputs = state.drawn_for - s.spec->prompt_tokens + 1;
+    const bool at_limit = s.limit > 0 && state.drawn_for == s.limit;
+    state.stopped =
+        state.stopped || at_limit ||
+        finish_after(*s.spec, token, outputs, std::numeric_limits<std::int32_t>::max()).reason == finish_reason::stop;
+  }
+
+  // Drafts behind a token in flight: of one that ends its sequence none.
+  bool cut(const step_plan& p, const planned_sequence& s) {
+    return s.drafts > 0 && p.tokens[static_cast<std::size_t>(s.first_token)] == token_in_flight &&
+           slot_at(s.slot).stopped;
   }
 
   // The drafter reads its window of all rows up to the newest token's.
@@ -330,7 +350,7 @@ struct stub_model {
         std::vector<float> confidence = state.confidence;
         confidence.resize(static_cast<std::size_t>(nextn));
         survival.resize(survival.size() + static_cast<std::size_t>(nextn));
-        survivals_of(confidence.data(), nextn, nextn, survival.data() + survival.size() - nextn);
+        survivals_of(confidence.data(), state.stopped ? 0 : nextn, nextn, survival.data() + survival.size() - nextn);
         ++sharing, wanted += s.drafts;
       }
     std::vector<std::int32_t> lengths(static_cast<std::size_t>(sharing));
@@ -353,6 +373,8 @@ struct stub_model {
         changed = changed || s.drafts != *length;
         s.drafts = *length++;
         s.rows = 1 + s.drafts;
+      } else if (cut(p, s)) {
+        s.drafts = 0, s.rows = 1;
       }
       const placed at = place(p, s);
       std::vector<std::uint64_t> hashes;
@@ -364,6 +386,7 @@ struct stub_model {
       out.drafts = at.drafts;
       if (s.sample && at.rows > 0) {
         slot_at(s.slot).drafts.clear(), slot_at(s.slot).confidence.clear();
+        slot_at(s.slot).stopped = false;
         draw_all(p, s, at, hashes, out);
         if (s.propose)
           propose(s, hashes[static_cast<std::size_t>(slot_at(s.slot).drawn_for - 1 - at.start)], out);

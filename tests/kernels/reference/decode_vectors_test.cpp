@@ -23,6 +23,7 @@ struct decode_vectors {
     state.position = m.put(ints(slots, -1));
     state.ids = m.put(ints(slots, -1));
     state.drafts = m.put(ints(slots * block, -1));
+    state.stopped = m.put(ints(slots, -1));
   }
   ints get(dev_ptr<std::int32_t> p, std::size_t n) { return m.get(dev_ptr<const std::int32_t>(p), n); }
 };
@@ -136,6 +137,47 @@ BOOST_AUTO_TEST_CASE(contexts_behind_a_step_whose_drafts_the_host_does_not_know)
   BOOST_TEST((ints{position[5] + 1, position[11] + 1, position[17] + 1}) == (ints{112, 46, 518}), each);
   BOOST_TEST(v.get(step.start, 3) == (ints{106, 40, 512}), each);
   BOOST_TEST(inputs == (ints{97, 61, 62, 63, 64, 65, 99, 71, 72, 73, 74, 75, 50, 51, 52, 53, 54, 55}), each);
+}
+
+// §8.3, D22: what ends a sequence and a device can know. Slot 1 walks over tokens 21 22 23 at positions 101 102 103.
+BOOST_AUTO_TEST_CASE(a_sequence_stops_with_a_token_that_ends_it) {
+  constexpr std::int32_t bad = 1;
+  struct stop_case {
+    ints ids;                // that end it
+    std::uint64_t from;      // position
+    std::int32_t limit;      // 0 = none
+    std::int32_t last_draft; // its third input: 22 is right, and 23 is drawn behind it
+    std::int32_t status;     // of the first row
+    std::int32_t stopped;
+  };
+  const std::vector<stop_case> cases{{{}, 0, 0, 22, 0, 0},          {{23}, 0, 0, 22, 0, 1}, // the newest one
+                                     {{9, 21}, 0, 0, 22, 0, 1},                             // one of those before it
+                                     {{23}, 0, 0, 50, 0, 0}, // the draft is wrong: 23 was never drawn
+                                     {{22}, 102, 0, 22, 0, 1},      {{22}, 103, 0, 22, 0, 0}, // from min_tokens on
+                                     {{}, 0, 103, 22, 0, 1},        {{}, 0, 104, 22, 0, 0},   // its last position
+                                     {{9, 10, 20}, 0, 0, 22, 0, 0}, {{}, 0, 0, 22, bad, 1}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const stop_case& c = cases[i];
+    decode_vectors v;
+    const key_rows step(v.m, {1}, {100}, {3});
+    sample_row_params rule;
+    rule.first_suppressed = 1; // behind another rule's
+    rule.suppressed = static_cast<std::int32_t>(c.ids.size());
+    rule.suppressed_until = c.from;
+    ints all{23};
+    all.insert(all.end(), c.ids.begin(), c.ids.end());
+    verify_drafts_args a;
+    a.map = step.map;
+    a.state = v.state;
+    a.ids = v.m.put(ints{20, 21, c.last_draft});
+    a.history = v.m.put(ints{0});
+    a.draws = v.m.put(ints{3}), a.limit = v.m.put(ints{c.limit});
+    a.token = v.m.put(ints{21, 22, 23}), a.status = v.m.put(ints{c.status, 0, 0});
+    a.rules = v.m.put(std::vector<sample_row_params>{rule}), a.suppressed = v.m.put(all);
+    a.outcome = v.m.put(ints(4, -7));
+    v.d->ops().verify_drafts(*v.m.s, a);
+    BOOST_TEST(v.get(v.state.stopped, slots) == (ints{-1, c.stopped, -1, -1}), "case " << i);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
 #include "runtime/metrics/exposition.hpp"
 #include "runtime/metrics/metrics_text.hpp"
+#include "runtime/metrics/token_counters.hpp"
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <limits>
@@ -110,8 +111,6 @@ BOOST_AUTO_TEST_CASE(branches_count_by_how_they_ended) {
   refused.finish_reason = "abort";
   refused.cause = "caller";
   m.take(refused);
-  BOOST_TEST(m.prompt_tokens == 200u); // no prefill for the refused ones
-  BOOST_TEST(m.generation_tokens == 6u);
   BOOST_TEST((m.stop == 1 && m.length == 1 && m.abort == 1 && m.error == 2));
   BOOST_TEST(m.error_codes.at("no_space") == 2u);
   BOOST_TEST(m.abort_causes.at("caller") == 1u);
@@ -126,11 +125,24 @@ BOOST_AUTO_TEST_CASE(branches_count_by_how_they_ended) {
   BOOST_TEST(m.end_to_end.count() == 5u);
 }
 
+BOOST_AUTO_TEST_CASE(tokens_count_as_they_come) {
+  token_counters c;
+  c.take(0, 0, 10);
+  BOOST_TEST(c.prompt.load() == 0u); // no output yet
+  c.take(0, 2, 10);
+  c.take(2, 5, 10);
+  c.take(5, 5, 10);
+  c.take(0, 1, 7);
+  BOOST_TEST(c.prompt.load() == 17u);
+  BOOST_TEST(c.generation.load() == 6u);
+}
+
 BOOST_AUTO_TEST_CASE(a_known_sequence_gives_this_text) {
   std::vector<engine_snapshot> engines(2);
   engine_snapshot& e = engines[1];
   e.running = 3;
   e.waiting = 2;
+  e.waits_for = "blocks";
   e.kv_blocks = 40;
   e.kv.used_blocks = 10;
   e.kv.cached_blocks = 6;
@@ -177,6 +189,9 @@ troupe:NAME{model_name="tiny \"v41\"",engine="1"} SECOND
   two("prefix_cache_queries_total", "counter", "0", "256");
   two("prefix_cache_hits_total", "counter", "0", "128");
   two("num_preemptions_total", "counter", "0", "1");
+  const std::string waiting = family(text, "troupe:num_requests_waiting_by_reason");
+  BOOST_TEST(waiting.find(R"(engine="1",reason="blocks"} 2)") != std::string::npos, waiting);
+  BOOST_TEST(waiting.find(R"(engine="1",reason="turn"} 0)") != std::string::npos, waiting);
   BOOST_TEST(family(text, "troupe:mask_windows_total") == R"(# TYPE troupe:mask_windows_total counter
 troupe:mask_windows_total{model_name="tiny \"v41\"",engine="0",made="in_time"} 0
 troupe:mask_windows_total{model_name="tiny \"v41\"",engine="0",made="late"} 0
@@ -235,6 +250,7 @@ BOOST_AUTO_TEST_CASE(names_that_dashboards_look_for_are_there) {
       metrics_text("m", std::vector<engine_snapshot>(1), {.grammars = &grammars, .verifiers = &verifiers});
   for (const char* name : {"num_requests_running",
                            "num_requests_waiting",
+                           "num_requests_waiting_by_reason",
                            "kv_cache_usage_perc",
                            "prefix_cache_queries_total",
                            "prefix_cache_hits_total",

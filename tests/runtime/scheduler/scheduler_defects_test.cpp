@@ -369,6 +369,30 @@ BOOST_AUTO_TEST_CASE(d22_a_stop_seen_one_step_late_costs_one_row) {
   }
 }
 
+// With drafts behind the token too: the device knows that the sequence has stopped.
+BOOST_AUTO_TEST_CASE(d22_a_block_behind_a_stop_seen_one_step_late_costs_one_row) {
+  for (const bool varlen : {false, true})
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      std::int64_t rows[2] = {};
+      for (const bool async : {false, true}) {
+        auto l = small_limits();
+        l.async = async;
+        l.nextn = 5;
+        l.varlen = varlen;
+        core_world w(l);
+        core_request r(1, made_prompt(10, static_cast<std::int32_t>(seed)), 200, 50);
+        const list all = alone(r, w);
+        r.spec->eos_ids = {all[3 + seed]};
+        BOOST_REQUIRE(w.submit(r));
+        w.run();
+        BOOST_TEST((w.results[1].end == finish_reason::stop));
+        BOOST_TEST(w.model.complaint == "");
+        rows[async] = w.model.rows;
+      }
+      BOOST_TEST(rows[1] == rows[0] + 1, "seed " << seed << ", varlen " << varlen);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(d23_the_reason_for_waiting_is_told) {
   core_world slots(small_limits(), 3); // two slots
   for (std::uint64_t i = 1; i <= 3; ++i)
