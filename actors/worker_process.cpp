@@ -143,6 +143,23 @@ private:
   std::map<std::uint32_t, std::uint64_t> there_; // by rank, their incarnations
 };
 
+// hear: void(const view&), first of every view. Who is new is heard before the view counts, so that it is expected
+// everywhere when it comes; who is over when it counts.
+template <class F> void hear_both_phases(member_setup& m, F hear) {
+  const auto shared = std::make_shared<F>(std::move(hear));
+  m.on_prepare = [shared, next = m.on_prepare](view v) {
+    std::erase_if(v.members, [](const member_entry& e) { return is_over(e.state); });
+    (*shared)(v);
+    if (next)
+      next(v);
+  };
+  m.on_view = [shared, next = m.on_view](const view& v) {
+    (*shared)(v);
+    if (next)
+      next(v);
+  };
+}
+
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
@@ -187,15 +204,12 @@ worker_process::worker_process(const worker_setup& s)
 // Who may send bulk bytes, before anybody is connected to.
 void worker_process::tell_keys(member_setup& m) {
   m.who.key = bulk_->keys().public_key;
-  m.on_view = [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys(),
-               next = m.on_view](const view& v) mutable {
+  hear_both_phases(m, [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys()](const view& v) mutable {
     keys.hear(v);
     bulk->admit(keys.of_those_there());
     if (handoffs)
       handoffs->set_sender_keys(keys.of_ranks());
-    if (next)
-      next(v);
-  };
+  });
 }
 
 // Its engine takes steps while the ranks that hold the other experts are there. Where other processes compute with it,
@@ -213,13 +227,14 @@ void worker_process::enter_group(const started& parts, member_setup& m) {
   if (scheduler_ && process_.setup->limits.nextn > 0)
     finder_ = system_.spawn<caf::detached>(verifier_finder,
                                            verifier_finder_setup{root_, part->place().first, process_.setup->rank});
-  m.on_view = [part, to = finder_, peers = known_peers(part->place()), next = m.on_view](const view& v) mutable {
-    part->set_peers(peers.after(v));
-    if (to)
+  if (finder_)
+    m.on_view = [to = finder_, next = m.on_view](const view& v) {
       tell_from_outside(to, v);
-    if (next)
-      next(v);
-  };
+      if (next)
+        next(v);
+    };
+  hear_both_phases(
+      m, [part, peers = known_peers(part->place())](const view& v) mutable { part->set_peers(peers.after(v)); });
   m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
   const auto was_able = std::make_shared<bool>(false); // these two are called in turns
   part->start(
