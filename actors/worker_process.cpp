@@ -198,6 +198,8 @@ worker_process::worker_process(const worker_setup& s)
     ranks_->be_ready();
   if (bulk_)
     tell_keys(m);
+  if (process_.setup->handoffs)
+    tell_epochs(m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 
@@ -210,6 +212,25 @@ void worker_process::tell_keys(member_setup& m) {
     if (handoffs)
       handoffs->set_sender_keys(keys.of_ranks());
   });
+}
+
+// Caches of prompts that processes send which are over, or are not yet known to be, are none.
+void worker_process::tell_epochs(member_setup& m) {
+  const std::shared_ptr<handoff_endpoint> handoffs = process_.setup->handoffs;
+  const auto epochs = std::make_shared<link_epochs>(m.who.incarnation);
+  m.on_prepare = [handoffs, epochs, next = m.on_prepare](const view& v) {
+    epochs->prepare(v);
+    handoffs->set_epochs(epochs->of_ranks());
+    if (next)
+      next(v);
+  };
+  m.on_view = [handoffs, epochs, next = m.on_view](const view& v) {
+    epochs->commit(v);
+    handoffs->set_epochs(epochs->of_ranks());
+    if (next)
+      next(v);
+  };
+  m.refused = [handoffs] { return handoffs->stale_frames(); };
 }
 
 // Its engine takes steps while the ranks that hold the other experts are there. Where other processes compute with it,
