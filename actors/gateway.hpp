@@ -88,13 +88,13 @@ struct gateway_state {
   };
   struct engine {
     scheduler_actor scheduler;
-    std::uint64_t joined = 0;        // how often: what is said of it before it joined again counts no more
-    std::optional<std::string> lost; // why it takes no more requests
-    bool asked = false;              // for its room and its work
-    bool ask_again = false;          // once it has answered: something has changed since
-    std::int64_t since_asked = 0;    // tokens that it was given since
-    bool in_doubt = false;           // lost by a session's word alone: it is asked now and then
-    request_metrics metrics{};       // without tokens
+    std::uint64_t joined = 0;                   // how often: what is said of it before it joined again counts no more
+    std::optional<std::string> lost;            // why it takes no more requests
+    bool asked = false;                         // for its room and its work
+    bool ask_again = false;                     // once it has answered: something has changed since
+    std::int64_t since_asked = 0;               // tokens that it was given since
+    bool in_doubt = false;                      // lost by a session's word alone: it is asked now and then
+    request_metrics metrics{};                  // without tokens
     std::shared_ptr<token_counters> counters{}; // null until it is given a request
     handoff_place at;                           // where caches of prompts arrive
     std::shared_ptr<message_window> window = std::make_shared<message_window>(); // of this joining

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 namespace troupe {
 
@@ -41,6 +42,7 @@ struct handoff_endpoint::impl {
     outgoing_handoff machine;
     bool begun = false;        // something of it was sent,
     std::uint64_t channel = 0; // over this one of its target's
+    std::uint64_t mepoch = 0;  // by this epoch
     bool held_back = false;    // flows_again is waited for
     clock::time_point finished{};
   };
@@ -57,6 +59,7 @@ struct handoff_endpoint::impl {
   struct coming {
     std::uint32_t from = 0;
     incoming_handoff machine;
+    std::uint64_t mepoch = 0; // of what has come
   };
 
   image_shape shape_of(std::int32_t positions) const {
@@ -75,9 +78,9 @@ struct handoff_endpoint::impl {
   void settle(target& t, std::uint64_t id);
   void receive_loop(handoff_sender_place from);
   std::shared_ptr<bulk_receiver> listen(const handoff_sender_place& from, std::optional<shared_memory>& segment);
-  void arrived(std::uint32_t from, std::uint64_t id, const result<arrived_chunk>& c);
+  void arrived(std::uint32_t from, const bulk_frame& frame, const result<arrived_chunk>& c);
   void settle_arrival(std::uint64_t id);
-  void fail_all_from(std::uint32_t rank, const error& why);
+  void fail_all_from(std::uint32_t rank, const error& why, std::optional<std::uint64_t> older_than = {});
   void tick_arrivals(std::uint32_t from);
   void tell(handoff_note n) {
     if (report)
@@ -93,6 +96,8 @@ struct handoff_endpoint::impl {
   std::unordered_map<std::uint64_t, std::uint32_t> target_of;
   std::unordered_map<std::uint64_t, coming> comings;
   handoff_counters counts;
+  std::map<std::uint32_t, link_epoch> epochs; // by rank
+  std::uint64_t stale = 0;                    // frames
   std::vector<std::thread> receivers;
 };
 
@@ -143,6 +148,16 @@ void handoff_endpoint::set_sender_keys(const std::map<std::uint32_t, std::string
       peers.push_back({s.rank, 0, {}, key == keys.end() ? std::string() : key->second});
     }
   m.link->set_peers(peers);
+}
+
+void handoff_endpoint::set_epochs(const std::map<std::uint32_t, link_epoch>& epochs) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->epochs = epochs;
+}
+
+std::uint64_t handoff_endpoint::stale_frames() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->stale;
 }
 
 void handoff_endpoint::report_to(std::function<void(handoff_note)> report) {
@@ -303,7 +318,10 @@ bool handoff_endpoint::impl::send_one(std::unique_lock<std::mutex>& lock, target
     return true;
   }
   l.channel = t.channels;
+  if (!l.begun)
+    l.mepoch = epochs[t.where.peer].send;
   bulk_frame frame = frame_of(id, *chunk, l.begun ? std::nullopt : std::optional(l.machine.shape()));
+  frame.mepoch = l.mepoch;
   lock.unlock();
   if (chunk->kind == chunk_kind::data)
     chunk->digest = digest_of(chunk->bytes);
@@ -392,15 +410,24 @@ std::shared_ptr<bulk_receiver> handoff_endpoint::impl::listen(const handoff_send
 void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
   std::optional<shared_memory> segment;
   std::shared_ptr<bulk_receiver> receiver; // null: it is to be had anew
+  std::uint64_t floor = 0, refused = 0;    // of this receiver
   for (;;) {
     {
       const std::lock_guard lock(mutex);
       if (stopping)
         return;
       tick_arrivals(from.rank);
+      if (const std::uint64_t now = epochs[from.rank].floor; receiver && floor != now) {
+        receiver->set_mepoch(floor = now);
+        fail_all_from(from.rank, {"handoff_failed", "rank " + std::to_string(from.rank) + " is gone"}, now);
+      }
+      if (receiver)
+        stale += receiver->stale_frames() - std::exchange(refused, receiver->stale_frames());
     }
-    if (!receiver && !(receiver = by_ring(from.node) ? listen(from, segment) : link->receiver_from(from.rank))) {
-      std::this_thread::sleep_for(look_every);
+    if (!receiver) {
+      floor = refused = 0;
+      if (receiver = by_ring(from.node) ? listen(from, segment) : link->receiver_from(from.rank); !receiver)
+        std::this_thread::sleep_for(look_every);
       continue;
     }
     const auto a = receiver->receive(look_every);
@@ -410,7 +437,7 @@ void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
       chunk->chunk.digest = digest_of(chunk->chunk.bytes);
     const std::lock_guard lock(mutex);
     if (a) {
-      arrived(from.rank, a->frame.stream, chunk);
+      arrived(from.rank, a->frame, chunk);
     } else if (a.failure().code != "timed_out") {
       fail_all_from(from.rank, {"handoff_failed", "rank " + std::to_string(from.rank) + ": " + a.failure().message});
       receiver.reset(); // its sender is gone: a new one gets a new ring; or its key has become known
@@ -418,10 +445,11 @@ void handoff_endpoint::impl::receive_loop(handoff_sender_place from) {
   }
 }
 
-void handoff_endpoint::impl::arrived(std::uint32_t from, std::uint64_t id, const result<arrived_chunk>& c) {
-  const auto at = comings.find(id);
+void handoff_endpoint::impl::arrived(std::uint32_t from, const bulk_frame& frame, const result<arrived_chunk>& c) {
+  const auto at = comings.find(frame.stream);
   if (at == comings.end() || at->second.from != from)
     return;
+  at->second.mepoch = frame.mepoch;
   incoming_handoff& machine = at->second.machine;
   if (!c) {
     machine.end({"handoff_failed", c.failure().message});
@@ -431,7 +459,7 @@ void handoff_endpoint::impl::arrived(std::uint32_t from, std::uint64_t id, const
     machine.take(c->chunk, now_ms());
     counts.received_bytes += c->chunk.bytes.size();
   }
-  settle_arrival(id);
+  settle_arrival(frame.stream);
 }
 
 void handoff_endpoint::impl::settle_arrival(std::uint64_t id) {
@@ -451,10 +479,12 @@ void handoff_endpoint::impl::settle_arrival(std::uint64_t id) {
   comings.erase(at);
 }
 
-void handoff_endpoint::impl::fail_all_from(std::uint32_t rank, const error& why) {
+void handoff_endpoint::impl::fail_all_from(std::uint32_t rank, const error& why,
+                                           std::optional<std::uint64_t> older_than) {
   std::vector<std::uint64_t> ids;
   for (auto& [id, c] : comings)
-    if (c.from == rank && c.machine.received_bytes() > 0) { // else its sender may still come
+    if (c.from == rank && c.machine.received_bytes() > 0 && // else its sender may still come
+        (!older_than || c.mepoch < *older_than)) {
       c.machine.end(why);
       ids.push_back(id);
     }

@@ -3,6 +3,7 @@
 // runtime/kv/handoff.hpp; here are the threads, the clock and the channels.
 #pragma once
 #include "cluster/bulk_link.hpp"
+#include "cluster/link_epochs.hpp"
 #include "cluster/messages.hpp"
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,9 @@ public:
 
   // The public keys of senders, by rank, as far as they are known by now: nothing else is taken over an encrypted link.
   void set_sender_keys(const std::map<std::uint32_t, std::string>& keys);
+  // By rank: what is sent goes by these epochs, and what comes of an older one is refused.
+  void set_epochs(const std::map<std::uint32_t, link_epoch>& epochs);
+  std::uint64_t stale_frames() const; // that were refused
   // Where senders of other nodes reach it; empty: nowhere.
   std::string address() const;
   handoff_counters counters() const;

@@ -11,6 +11,8 @@ namespace {
 
 using self_ptr = member_actor::stateful_pointer<cluster_member_state>;
 
+constexpr std::size_t most_told = 1024; // processes of each kind, in a join
+
 void expel(self_ptr self, const std::string& why) {
   if (const auto& f = state_of(self).setup.on_expelled)
     f(why);
@@ -33,13 +35,22 @@ void be_dead(self_ptr self, const std::string& why) {
   be_alone(self);
 }
 
-// Older views may arrive behind newer ones when the coordinator changes.
-void take_view(self_ptr self, const view& v) {
+// Not that of a former leader, which may not know it yet.
+bool from_coordinator(self_ptr self) {
   auto& st = state_of(self);
-  if (v.term < st.last.term || (v.term == st.last.term && v.mepoch < st.last.mepoch))
-    return;
-  st.last = v;
+  const bool is = st.coordinator && self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(st.coordinator);
+  st.refused += is ? 0 : 1;
+  return is;
+}
+
+// It works under another view now.
+void follow_view(self_ptr self) {
+  auto& st = state_of(self);
+  const view& v = st.views.committed();
   const member& me = st.setup.who;
+  for (const member_entry& e : v.members)
+    if (is_over(e.state))
+      st.ended.note(e.who.incarnation, false, 0);
   for (const member_entry& e : v.members)
     if (e.who.name == me.name) {
       if (e.who.incarnation == me.incarnation && e.state == member_state::dead)
@@ -49,6 +60,22 @@ void take_view(self_ptr self, const view& v) {
     }
   if (st.setup.on_view)
     st.setup.on_view(v);
+}
+
+ack prepare(self_ptr self, const view& next) {
+  auto& st = state_of(self);
+  const ack_code code = st.views.prepare(next);
+  if (code == ack_code::ok && st.views.prepared() == next.mepoch && st.setup.on_prepare)
+    st.setup.on_prepare(next);
+  return {next.mepoch, code, {}};
+}
+
+// Of the first view that named this process; 0: none has.
+std::uint64_t since(const cluster_member_state& st) {
+  for (const member_entry& e : st.views.committed().members)
+    if (e.who.incarnation == st.setup.who.incarnation)
+      return e.since;
+  return 0;
 }
 
 void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
@@ -66,7 +93,7 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
   if (std::exchange(st.parked, false) && (!st.setup.able || st.setup.able(false)))
     tell(self, st.setup.scheduler, rank_back{});
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
-  take_view(self, j.now);
+  st.views.follow(j.term);
   if (const auto& f = st.setup.on_coordinator)
     f(from);
 }
@@ -85,6 +112,13 @@ void find_coordinator(self_ptr self) {
   const membership_actor to = *found;
   st.joining = true;
   join wish{st.setup.who, !st.setup.able || st.setup.able(false)};
+  wish.since = since(st);
+  if (!is_client(wish.who)) { // whom nobody believes
+    wish.over = st.ended.newest(most_told);
+    for (const member_entry& e : st.views.committed().members)
+      if (!is_over(e.state) && !is_client(e.who) && wish.there.size() < most_told)
+        wish.there.push_back(e.who.incarnation);
+  }
   if (st.setup.keys && !is_client(wish.who)) {
     if (const auto p = prove(*st.setup.keys, words_of(wish.who)))
       wish.certificate = p->certificate, wish.signature = p->signature;
@@ -178,6 +212,9 @@ void beat(self_ptr self) {
     st.progress.given_up = st.setup.given_up();
   if (st.coordinator) {
     st.progress.able = !st.setup.able || st.setup.able(true);
+    st.progress.mepoch = st.views.committed().mepoch;
+    st.progress.prepared = st.views.prepared();
+    st.progress.refused = st.refused + st.views.refused() + (st.setup.refused ? st.setup.refused() : 0);
     tell(self, st.coordinator, st.progress);
   } else {
     be_headless(self);
@@ -212,13 +249,24 @@ member_actor::behavior_type cluster_member(self_ptr self, const member_setup& se
   state_of(self).alone_since = state_of(self).orphaned_since = self->clock().now();
   tell(self, member_actor(self), tick{});
   return {
-      [=](const view& v) { take_view(self, v); },
+      [=](const view& v) {
+        if (state_of(self).views.take(v))
+          follow_view(self);
+      },
+      [=](const prep_view& p) { return prepare(self, p.next); },
+      [=](const cmit_view& c) {
+        if (state_of(self).views.commit(c.mepoch))
+          follow_view(self);
+      },
+      [=](const abrt_view& a) { state_of(self).views.abort(a.mepoch); },
       [=](const stand_by&) {
-        if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(state_of(self).coordinator))
+        if (from_coordinator(self))
           be_alone(self);
       },
       [=](const tick&) { beat(self); },
       [=](const shut_down& s) {
+        if (!from_coordinator(self))
+          return;
         state_of(self).stopping = true;
         if (const auto& f = state_of(self).setup.on_stop)
           f(s.now);

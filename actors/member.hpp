@@ -5,6 +5,8 @@
 #include "cluster/cluster_identity.hpp"
 #include "cluster/connect.hpp"
 #include "cluster/control_messages.hpp"
+#include "cluster/ended_processes.hpp"
+#include "cluster/view_change.hpp"
 #include <functional>
 
 namespace troupe {
@@ -27,6 +29,8 @@ struct member_setup {
   std::function<std::vector<endpoint>()> coordinators_now; // cluster_identity
   std::optional<tls_files> keys;                           // of its node; none: nobody has any
   std::function<void(const view&)> on_view;                // on the actor's thread
+  // A view that may be the next: who is new in it is expected from now on, and nothing else changes; likewise.
+  std::function<void(const view&)> on_prepare;
   // The cluster holds this process for dead, or does not take it: it has no more part in anything.
   std::function<void(const std::string& why)> on_expelled;
   // The cluster is being stopped: this process is to end, a gateway without `now` only to take nothing new.
@@ -41,6 +45,7 @@ struct member_setup {
   std::function<bool(bool told)> able;
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread
   std::function<bool()> agent_there;
+  std::function<std::uint64_t()> refused; // frames of older epochs
   std::chrono::milliseconds beat{200}, headless_limit{60000}, orphan_limit{60000}, control_limit{2000};
 };
 // What a node's key signs when a process of it joins.
@@ -55,7 +60,9 @@ struct cluster_member_state { // of the actor
   member_setup setup;
   membership_actor coordinator; // null: none is reached
   std::size_t next = 0;         // coordinator to try
-  view last;
+  view_member<view> views;
+  ended_processes ended;     // as views have told
+  std::uint64_t refused = 0; // words of coordinators that did not take it in
   hb progress;
   bool joining = false;       // a coordinator was asked to take this process
   bool asked = false;         // for the progress

@@ -12,13 +12,6 @@ namespace {
 
 using self_ptr = membership_actor::stateful_pointer<membership_state>;
 
-view view_of(const membership_state& st) {
-  view v{st.term, st.mepoch, {}};
-  for (const auto& [name, e] : st.members)
-    v.members.push_back(e.known);
-  return v;
-}
-
 bool gone(const membership_state::entry& e) {
   return is_over(e.known.state);
 }
@@ -45,6 +38,8 @@ void step_down(self_ptr self) {
       tell(self, e.process, stand_by{});
     }
   st.term = 0;
+  st.views.lead(0);
+  st.awaited.clear();
   tell_groups(self);
 }
 
@@ -67,21 +62,98 @@ void take_lease(self_ptr self, const lease_held& l) {
   st.leads_until_ms = l.until_ms;
   if (std::exchange(st.term, l.term) == l.term)
     return;
-  st.mepoch = std::max(st.mepoch, l.mepoch);
+  st.views.lead(l.term);
+  st.views.raise(l.mepoch);
+  st.collect_until_ms = steady_ms() + st.setup.collect_ms;
   st.began = self->clock().now();
   spdlog::info("event=leads coordinator={} term={}", st.setup.name, st.term);
 }
 
-void announce(self_ptr self) {
+membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {
+  for (auto& [name, e] : st.members)
+    if (e.known.who.incarnation == incarnation)
+      return &e;
+  return nullptr;
+}
+
+// ---- views
+
+// Those that work with one another agree on every view. Node agents and clients only hear of it, so do silent ones, for
+// whom nobody waits.
+bool prepares(const membership_state::entry& e) {
+  return e.process && !gone(e) && e.known.state != member_state::suspect &&
+         e.known.who.role != member_role::node_agent && !is_client(e.known.who);
+}
+
+void carry_out(self_ptr self, const view_leader<view>::orders& orders);
+
+void propose(self_ptr self) {
   auto& st = state_of(self);
-  ++st.mepoch;
-  if (st.leadership)
-    tell(self, st.leadership, epoch_note{st.mepoch});
-  const view v = view_of(st);
-  for (const auto& [name, e] : st.members)
+  const bool collects = !st.awaited.empty() && steady_ms() < st.collect_until_ms;
+  if (!st.views.wants() || collects || st.stop_at) // nobody works by another view of what ends
+    return;
+  view next{st.term, st.views.next(), {}};
+  view_leader<view>::members asked, others;
+  for (auto& [name, e] : st.members) {
+    if (e.known.since == 0 || e.known.since > std::max(st.views.committed().mepoch, epochs_before(st.term)))
+      e.known.since = next.mepoch;
+    next.members.push_back(e.known);
     if (e.process)
-      tell(self, e.process, v);
+      (prepares(e) ? asked : others).insert(e.known.who.incarnation);
+  }
+  view_leader<view>::orders out;
+  st.views.propose(std::move(next), std::move(asked), std::move(others), steady_ms(), out);
+  carry_out(self, out);
+}
+
+void ask_to_prepare(self_ptr self, const member_actor& process, std::uint64_t who) {
+  auto& st = state_of(self);
+  ask(self, process, std::chrono::milliseconds(st.setup.views.prepare_ms), prep_view{st.views.proposed()})
+      .then(
+          [=, mepoch = st.views.proposed().mepoch](const ack& a) {
+            view_leader<view>::orders out;
+            if (a.code == ack_code::ok)
+              state_of(self).views.prepared(who, mepoch, out);
+            carry_out(self, out);
+          },
+          [](const caf::error&) {}); // it is asked again, or held for dead
+}
+
+void carry_out(self_ptr self, const view_leader<view>::orders& orders) {
+  auto& st = state_of(self);
+  for (const view_order& o : orders) {
+    const auto* e = find(st, o.to);
+    if (e == nullptr || !e->process)
+      continue;
+    switch (o.what) {
+    case view_order::kind::prepare:
+      ask_to_prepare(self, e->process, o.to);
+      break;
+    case view_order::kind::commit:
+      tell(self, e->process, cmit_view{o.mepoch});
+      break;
+    case view_order::kind::abort:
+      tell(self, e->process, abrt_view{o.mepoch});
+      break;
+    case view_order::kind::whole:
+      tell(self, e->process, st.views.committed());
+      break;
+    }
+  }
+  if (std::exchange(st.told, st.views.committed().mepoch) != st.views.committed().mepoch) {
+    if (st.leadership)
+      tell(self, st.leadership, epoch_note{st.told});
+    for (const member_entry& m : st.views.committed().members) // it has heard of its end
+      if (auto* e = find(st, m.who.incarnation); e != nullptr && m.state == member_state::dead)
+        e->process = member_actor();
+  }
+  propose(self);
+}
+
+void announce(self_ptr self) {
+  state_of(self).views.changed();
   tell_groups(self);
+  propose(self);
 }
 
 // What others say in its name is not heard.
@@ -92,20 +164,17 @@ bool from_itself(self_ptr self, const membership_state::entry& e) {
 void set_state(self_ptr self, membership_state::entry& e, member_state to) {
   if (std::exchange(e.known.state, to) == to)
     return;
+  auto& st = state_of(self);
   if (is_over(to))
-    state_of(self).ended.note(e.known.who.incarnation, is_client(e.known.who), steady_ms());
+    st.ended.note(e.known.who.incarnation, is_client(e.known.who), steady_ms());
   if (to == member_state::left) // it ends at this moment: CAF 0.17 does not get over messages to a system that ends
     e.process = member_actor();
-  announce(self);
-  if (to == member_state::dead)
-    e.process = member_actor();
-}
-
-membership_state::entry* find(membership_state& st, std::uint64_t incarnation) {
-  for (auto& [name, e] : st.members)
-    if (e.known.who.incarnation == incarnation)
-      return &e;
-  return nullptr;
+  view_leader<view>::orders out;
+  if (!prepares(e))
+    st.views.lost(e.known.who.incarnation, out);
+  st.views.changed();
+  tell_groups(self);
+  carry_out(self, out);
 }
 
 // What a process has that others of the cluster have, but not the same; empty: nothing.
@@ -172,12 +241,14 @@ cluster_status status_of(self_ptr self) {
   cluster_status s{led,
                    led ? st.setup.name : "",
                    st.term,
-                   st.mepoch,
+                   st.views.last(),
                    static_cast<std::uint64_t>(uptime.count()),
                    st.setup.configuration,
                    st.drain_since.has_value(),
                    {},
-                   {}};
+                   {},
+                   0};
+  s.refused = st.refused;
   if (led)
     s.groups = st.groups;
   for (const auto& [name, e] : st.members)
@@ -229,22 +300,43 @@ void end_when_all_are_gone(self_ptr self) {
     std::exchange(st.setup.on_shut_down, nullptr)();
 }
 
+// Who is over stays so under every leader; views begin when those have joined that were there under the last one.
+void hear_of_others(self_ptr self, const join& j) {
+  auto& st = state_of(self);
+  st.awaited.erase(j.who.incarnation);
+  if (is_client(j.who))
+    return;
+  for (const std::uint64_t who : j.over) {
+    st.awaited.erase(who);
+    st.ended.note(who, false, steady_ms());
+    if (auto* e = find(st, who); e != nullptr && !gone(*e)) {
+      spdlog::warn("event=held_for_dead member={} why=\"{} has heard so\"", e->known.who.name, j.who.name);
+      set_state(self, *e, member_state::dead);
+    }
+  }
+  if (steady_ms() < st.collect_until_ms)
+    for (const std::uint64_t who : j.there)
+      if (!st.ended.knows(who) && find(st, who) == nullptr)
+        st.awaited.insert(who);
+}
+
 joined take_in(self_ptr self, const join& j) {
   auto& st = state_of(self);
   if (st.stop_at || (st.drain_since && j.who.role == member_role::gateway))
-    return {ack_code::busy, "the cluster is being stopped", {}};
+    return {ack_code::busy, "the cluster is being stopped", 0};
   auto [code, why] = unproven(st, j);
   if (code == ack_code::ok)
     std::tie(code, why) = refusal(st, j.who);
   if (code != ack_code::ok) {
     spdlog::warn("event=join_refused member={} node={} incarnation={} why=\"{}\"", j.who.name, j.who.node,
                  j.who.incarnation, why);
-    return {code, why, {}};
+    st.refused += code == ack_code::stale_epoch ? 1 : 0;
+    return {code, why, 0};
   }
   if (!leads(self))
-    return {ack_code::wrong_state, st.setup.name + " stands by", {}};
+    return {ack_code::wrong_state, st.setup.name + " stands by", 0};
   membership_state::entry& e = st.members[j.who.name];
-  e.known = {j.who, j.able ? member_state::active : member_state::warming};
+  e.known = {j.who, j.able ? member_state::active : member_state::warming, j.since};
   e.process = caf::actor_cast<member_actor>(self->current_sender());
   e.alive = liveness(steady_ms());
   watch(self, st.watched, e.process, [=, incarnation = j.who.incarnation](const caf::error&) {
@@ -253,21 +345,31 @@ joined take_in(self_ptr self, const join& j) {
     if (auto* m = find(state_of(self), incarnation); m != nullptr && !gone(*m))
       set_state(self, *m, member_state::dead);
   });
+  hear_of_others(self, j);
   announce(self);
-  return {ack_code::ok, {}, view_of(st)};
+  return {ack_code::ok, {}, st.term};
 }
 
 void hear(self_ptr self, const hb& h) {
   auto& st = state_of(self);
-  auto* e = find(st, h.incarnation);
-  if (!leads(self) || e == nullptr || gone(*e) || !from_itself(self, *e))
+  if (!leads(self))
     return;
+  auto* e = find(st, h.incarnation);
+  if (e == nullptr && self->current_sender()) // it is to say again who it is, and hears then whether it is over
+    tell(self, caf::actor_cast<member_actor>(self->current_sender()), stand_by{});
+  if (e == nullptr || gone(*e) || !from_itself(self, *e)) {
+    ++st.refused;
+    return;
+  }
   const bool has_work = h.running + h.waiting > 0 && h.paused == 0; // a slow gateway is no fault of the worker
   e->alive.hear(h.steps, has_work, h.able, steady_ms());
   e->progress = h;
   if (e->known.state == member_state::suspect || e->known.state == member_state::active ||
       e->known.state == member_state::warming)
     set_state(self, *e, h.able ? member_state::active : member_state::warming);
+  view_leader<view>::orders out;
+  st.views.heard(h.incarnation, h.mepoch, h.prepared, out);
+  carry_out(self, out);
 }
 
 // How long a step may take depends on what an engine is for.
@@ -278,10 +380,23 @@ liveness_limits limits_of(const membership_state& st, const membership_state::en
   return l;
 }
 
+// A view that was asked for is waited for so long; who lives and does not prepare it has no more part in anything.
+void look_at_views(self_ptr self) {
+  view_leader<view>::orders out;
+  const auto late = state_of(self).views.tick(steady_ms(), out);
+  for (const std::uint64_t who : late)
+    if (auto* e = find(state_of(self), who); e != nullptr && !gone(*e)) {
+      spdlog::error("event=held_for_dead member={} why=\"it has not prepared the next view\"", e->known.who.name);
+      set_state(self, *e, member_state::dead);
+    }
+  carry_out(self, out);
+}
+
 void look_for_silent(self_ptr self) {
   auto& st = state_of(self);
   const std::int64_t now = steady_ms();
-  leads(self);
+  if (leads(self))
+    look_at_views(self);
   for (auto& [name, e] : st.members) {
     if (gone(e))
       continue;
@@ -316,6 +431,8 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
   st.setup = setup;
   st.began = self->clock().now();
   st.term = setup.term;
+  st.views = view_leader<view>(setup.views);
+  st.views.lead(setup.term);
   if (setup.term != 0)
     st.leads_until_ms = std::numeric_limits<std::int64_t>::max();
   tell_later(self, setup.tick, tick{});

@@ -36,9 +36,9 @@ struct session_setup {
   prompt_place prompt;       // of the engine that computes the prompt of the first branch, if another does
   std::uint64_t joined = 0;  // placed::joined
   std::shared_ptr<message_window> window = std::make_shared<message_window>(); // placed::window
-  std::shared_ptr<token_counters> counters; // of that engine
-  bool closes_aborted = false;              // in the ledger, unless its process is being stopped
-  bool replays = false;                     // when its engine is lost, another one goes on with the request
+  std::shared_ptr<token_counters> counters;                                    // of that engine
+  bool closes_aborted = false; // in the ledger, unless its process is being stopped
+  bool replays = false;        // when its engine is lost, another one goes on with the request
   std::uint32_t max_attempts = default_max_attempts;
   std::vector<std::uint64_t> sequences; // [params.n]
   caf::actor gateway;                   // hears done

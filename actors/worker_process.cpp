@@ -145,6 +145,23 @@ private:
   std::map<std::uint32_t, std::uint64_t> there_; // by rank, their incarnations
 };
 
+// hear: void(const view&), first of every view. Who is new is heard before the view counts, so that it is expected
+// everywhere when it comes; who is over when it counts.
+template <class F> void hear_both_phases(member_setup& m, F hear) {
+  const auto shared = std::make_shared<F>(std::move(hear));
+  m.on_prepare = [shared, next = m.on_prepare](view v) {
+    std::erase_if(v.members, [](const member_entry& e) { return is_over(e.state); });
+    (*shared)(v);
+    if (next)
+      next(v);
+  };
+  m.on_view = [shared, next = m.on_view](const view& v) {
+    (*shared)(v);
+    if (next)
+      next(v);
+  };
+}
+
 } // namespace
 
 worker_process::worker_process(const worker_setup& s)
@@ -183,21 +200,39 @@ worker_process::worker_process(const worker_setup& s)
     ranks_->be_ready();
   if (bulk_)
     tell_keys(m);
+  if (process_.setup->handoffs)
+    tell_epochs(m);
   member_ = system_.spawn<caf::detached>(cluster_member, m);
 }
 
 // Who may send bulk bytes, before anybody is connected to.
 void worker_process::tell_keys(member_setup& m) {
   m.who.key = bulk_->keys().public_key;
-  m.on_view = [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys(),
-               next = m.on_view](const view& v) mutable {
+  hear_both_phases(m, [bulk = bulk_, handoffs = process_.setup->handoffs, keys = known_keys()](const view& v) mutable {
     keys.hear(v);
     bulk->admit(keys.of_those_there());
     if (handoffs)
       handoffs->set_sender_keys(keys.of_ranks());
+  });
+}
+
+// Caches of prompts that processes send which are over, or are not yet known to be, are none.
+void worker_process::tell_epochs(member_setup& m) {
+  const std::shared_ptr<handoff_endpoint> handoffs = process_.setup->handoffs;
+  const auto epochs = std::make_shared<link_epochs>(m.who.incarnation);
+  m.on_prepare = [handoffs, epochs, next = m.on_prepare](const view& v) {
+    epochs->prepare(v);
+    handoffs->set_epochs(epochs->of_ranks());
     if (next)
       next(v);
   };
+  m.on_view = [handoffs, epochs, next = m.on_view](const view& v) {
+    epochs->commit(v);
+    handoffs->set_epochs(epochs->of_ranks());
+    if (next)
+      next(v);
+  };
+  m.refused = [handoffs] { return handoffs->stale_frames(); };
 }
 
 // Its engine takes steps while the ranks that hold the other experts are there. Where other processes compute with it,
@@ -215,13 +250,14 @@ void worker_process::enter_group(const started& parts, member_setup& m) {
   if (scheduler_ && process_.setup->limits.nextn > 0)
     finder_ = system_.spawn<caf::detached>(verifier_finder,
                                            verifier_finder_setup{root_, part->place().first, process_.setup->rank});
-  m.on_view = [part, to = finder_, peers = known_peers(part->place()), next = m.on_view](const view& v) mutable {
-    part->set_peers(peers.after(v));
-    if (to)
+  if (finder_)
+    m.on_view = [to = finder_, next = m.on_view](const view& v) {
       tell_from_outside(to, v);
-    if (next)
-      next(v);
-  };
+      if (next)
+        next(v);
+    };
+  hear_both_phases(
+      m, [part, peers = known_peers(part->place())](const view& v) mutable { part->set_peers(peers.after(v)); });
   m.on_coordinator = [to = store_](const membership_actor& c) { tell_from_outside(to, coordinator_found{c}); };
   const auto was_able = std::make_shared<bool>(false); // these two are called in turns
   part->start(

@@ -50,6 +50,7 @@ public:
 
 private:
   void tell_keys(member_setup& m);
+  void tell_epochs(member_setup& m);
   void enter_group(const started& parts, member_setup& m);
   void enter_engine(const worker_setup& setup, member_setup& m);
   void expel(const std::string& why);

@@ -2,6 +2,7 @@
 #include "cli/cluster_file.hpp"
 #include "cli/interrupts.hpp"
 #include "cli/verbs.hpp"
+#include "cluster/view_change.hpp"
 #include <array>
 #include <fmt/format.h>
 #include <iostream>
@@ -188,18 +189,16 @@ json json_of(const cluster_status& s, const loaded_cluster& c, const std::vector
                        {"paused", m.progress.paused},
                        {"free_blocks", m.progress.free_blocks},
                        {"waits_for", m.progress.waits_for.empty() ? json() : json(m.progress.waits_for)},
+                       {"view", m.progress.mepoch},
+                       {"refused", m.progress.refused},
                        {"handoffs", hands_over(m.progress.handoffs) ? json_of(m.progress.handoffs) : json()},
                        {"speculation", speculates(m) ? json_of(m.progress.speculation) : json()}});
   }
-  return {{"status", word_of(s, c, why)},
-          {"reasons", why},
-          {"leader", s.leader},
-          {"term", s.term},
-          {"mepoch", s.mepoch},
-          {"uptime_ms", s.uptime_ms},
-          {"configuration", s.configuration},
-          {"members", members},
-          {"expert_groups", groups_of(s)}};
+  return {{"status", word_of(s, c, why)}, {"reasons", why},
+          {"leader", s.leader},           {"term", s.term},
+          {"mepoch", s.mepoch},           {"refused", s.refused},
+          {"uptime_ms", s.uptime_ms},     {"configuration", s.configuration},
+          {"members", members},           {"expert_groups", groups_of(s)}};
 }
 
 // Engines whose ranks are several processes.
@@ -256,8 +255,8 @@ std::string speculation_text(const cluster_status& s) {
 std::string text_of(const cluster_status& s, const loaded_cluster& c, const std::vector<std::string>& why) {
   std::string out = fmt::format("{}: {}", c.configuration.cluster.name, word_of(s, c, why));
   if (s.leads)
-    out += fmt::format(", led by {} in term {}, membership epoch {}, up {:.1f} s", s.leader, s.term, s.mepoch,
-                       static_cast<double>(s.uptime_ms) / 1000);
+    out += fmt::format(", led by {} in term {}, membership epoch {}, up {:.1f} s", s.leader, s.term,
+                       s.mepoch - epochs_before(s.term), static_cast<double>(s.uptime_ms) / 1000);
   out += "\n";
   for (const std::string& w : why)
     out += "  " + w + "\n";

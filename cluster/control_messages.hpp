@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-inline constexpr std::uint32_t protocol_version = 3; // of all messages between processes
+inline constexpr std::uint32_t protocol_version = 4; // of all messages between processes
 
 TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
               history, nextn, varlen, rejection, backtracking, decode_steps_between, async, prefill_fill_tokens,
@@ -93,28 +93,48 @@ inline bool is_client(const member& who) {
 struct member_entry {
   member who;
   member_state state = member_state::joining;
+  std::uint64_t since = 0; // epoch of the first view that named this process, whoever led
 };
-TROUPE_FIELDS(member_entry, who, state)
+TROUPE_FIELDS(member_entry, who, state, since)
 
+// As view_change.hpp numbers them; mepoch 0: there is none yet. To a member: work by it, it need not be prepared.
 struct view {
   std::uint64_t term = 0, mepoch = 0;
   std::vector<member_entry> members;
 };
 TROUPE_FIELDS(view, term, mepoch, members)
 
-struct join { // -> joined; the sender hears of every later view
+// To a member, from its coordinator: a view that will be as soon as all that work together have prepared it; that it is
+// now; that it will not be.
+struct prep_view { // -> ack
+  view next;
+};
+TROUPE_FIELDS(prep_view, next)
+struct cmit_view { // one way
+  std::uint64_t mepoch = 0;
+};
+TROUPE_FIELDS(cmit_view, mepoch)
+struct abrt_view { // one way
+  std::uint64_t mepoch = 0;
+};
+TROUPE_FIELDS(abrt_view, mepoch)
+
+struct join { // -> joined; the sender hears of every view that names it
   member who;
   bool able = true;                       // as in hb
   std::string certificate{}, signature{}; // with security mutual, of who is no client: the node's (certificates.hpp)
+  std::uint64_t since = 0;                // as member_entry, if a view has named it
+  // What a new leader cannot know: processes that were alive in the last view, and the newest ones that are over.
+  std::vector<std::uint64_t> there{}, over{};
 };
-TROUPE_FIELDS(join, who, able, certificate, signature)
+TROUPE_FIELDS(join, who, able, certificate, signature, since, there, over)
 struct joined {
   ack_code code = ack_code::ok; // wrong_state: this coordinator does not lead, another may; else refused for good
   std::string why;
-  view now; // if ok
+  std::uint64_t term = 0; // if ok
 };
-TROUPE_FIELDS(joined, code, why, now)
-struct stand_by {}; // one way, to a member: the coordinator that took it in leads no more
+TROUPE_FIELDS(joined, code, why, term)
+struct stand_by {}; // one way, to a member: the coordinator that took it in leads no more, or does not know it any more
 TROUPE_FIELDS(stand_by)
 struct leave { // one way: this process goes, of its own will
   std::uint64_t incarnation = 0;
@@ -149,9 +169,12 @@ struct hb { // one way, every hb_ms
   bool drained = false; // a gateway that was told to end, and of whose requests none is left
   std::vector<std::string> given_up; // of a node agent: processes that it starts no more, and the last that they said
   spec_report speculation{};         // of a worker: of its verifier, without step times
+  // Of the view that it works under; of one that it was asked to prepare, 0 = none.
+  std::uint64_t mepoch = 0, prepared = 0;
+  std::uint64_t refused = 0; // messages and frames of former leaders, older epochs and processes that are over
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, waits_for, handoffs, able, drained, given_up,
-              speculation)
+TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, waits_for, handoffs, able, drained,
+              given_up, speculation, mepoch, prepared, refused)
 struct member_report {
   member_entry known;
   hb progress;
@@ -166,8 +189,9 @@ struct cluster_status {
   bool stopping = false;
   std::vector<member_report> members;      // by name
   std::vector<expert_group_report> groups; // whose ranks share experts
+  std::uint64_t refused = 0; // messages to the coordinator of processes that are over, or that it does not know
 };
-TROUPE_FIELDS(cluster_status, leads, leader, term, mepoch, uptime_ms, configuration, stopping, members, groups)
+TROUPE_FIELDS(cluster_status, leads, leader, term, mepoch, uptime_ms, configuration, stopping, members, groups, refused)
 
 struct expert_group_query { // -> expert_group_info
   std::uint32_t rank = 0;   // one of the group's
@@ -235,6 +259,9 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_answer))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_held))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::lease_end))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::epoch_note))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::prep_view))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::cmit_view))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::abrt_view))
 CAF_END_TYPE_ID_BLOCK(troupe_control)
 
 namespace troupe {
@@ -247,8 +274,8 @@ using membership_actor =
                      answers<expert_group_query, expert_group_info>, answers<expert_group_report>, answers<shut_down>,
                      answers<tick>, answers<stop>>;
 // Of a process: it is told every view, and to stop when the cluster does.
-using member_actor =
-    caf::typed_actor<answers<view>, answers<stand_by>, answers<shut_down>, answers<tick>, answers<stop>>;
+using member_actor = caf::typed_actor<answers<view>, answers<prep_view, ack>, answers<cmit_view>, answers<abrt_view>,
+                                      answers<stand_by>, answers<shut_down>, answers<tick>, answers<stop>>;
 using voter_actor = caf::typed_actor<answers<lease_ask, lease_answer>, answers<stop>>;
 using leadership_actor = caf::typed_actor<answers<epoch_note>, answers<lease_end>, answers<tick>, answers<stop>>;
 

@@ -1,4 +1,5 @@
 #include "cluster/ended_processes.hpp"
+#include <algorithm>
 
 namespace troupe {
 
@@ -12,6 +13,10 @@ void ended_processes::note(incarnation_t who, bool client, std::int64_t now_ms) 
   }
   if (client)
     clients_.push_back({who, now_ms});
+}
+
+std::vector<incarnation_t> ended_processes::newest(std::size_t count) const {
+  return {in_order_.rbegin(), in_order_.rbegin() + static_cast<std::ptrdiff_t>(std::min(count, in_order_.size()))};
 }
 
 std::vector<incarnation_t> ended_processes::take_forgotten(std::int64_t now_ms) {

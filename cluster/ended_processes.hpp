@@ -16,6 +16,7 @@ public:
 
   void note(incarnation_t who, bool client, std::int64_t now_ms);
   bool knows(incarnation_t who) const { return all_.contains(who); }
+  std::vector<incarnation_t> newest(std::size_t count) const; // the last first
   // Clients that need no longer be named, each once.
   std::vector<incarnation_t> take_forgotten(std::int64_t now_ms);
 

@@ -114,6 +114,38 @@ BOOST_AUTO_TEST_CASE(caches_arrive_over_both_carriers) {
   }
 }
 
+// A sender that is held for dead goes on until it hears of it; its place is another's meanwhile.
+BOOST_AUTO_TEST_CASE(what_is_of_an_older_epoch_is_refused_and_counted) {
+  for (const bool shared : {true, false}) {
+    const test::segment_names names;
+    two_ends e(shared);
+    e.from->set_epochs({{2, {6, 0}}});
+    e.to->set_epochs({{1, {6, 6}}});
+    begin_first(e);
+    BOOST_TEST(e.to->stale_frames() == 0u);
+    e.to->set_epochs({{1, {6, 8}}}); // it is over
+    const handoff_note first = e.to_notes.next();
+    BOOST_TEST(first.id == 1u);
+    BOOST_TEST((first.what == news::failed)); // at once: nobody waits for its lease
+    e.to->expect(two_ends::here(2), 200);
+    e.from->open(e.there(2), 200);
+    e.from->add(2, bytes_of(10300, 1), true, 128);
+    for (int i = 0; i < 6000 && e.to->stale_frames() == 0; ++i)
+      std::this_thread::sleep_for(10ms);
+    BOOST_TEST(e.to->stale_frames() > 0u);
+    BOOST_TEST(e.to->counters().receiving == 1u); // nothing of it was taken
+    e.from->set_epochs({{2, {9, 0}}});
+    e.to->set_epochs({{1, {9, 9}}});
+    e.to->expect(two_ends::here(3), 200);
+    e.from->open(e.there(3), 200);
+    e.from->add(3, bytes_of(10300, 1), true, 128);
+    handoff_note last = e.to_notes.next();
+    while (last.id != 3)
+      last = e.to_notes.next();
+    BOOST_TEST((last.what == news::arrived));
+  }
+}
+
 // Keys come with the views, when the endpoints have been at work for a while.
 BOOST_AUTO_TEST_CASE(caches_arrive_encrypted_once_the_sender_is_known) {
   const curve_keys ours = make_curve_keys().value(), theirs = make_curve_keys().value();
