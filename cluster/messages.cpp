@@ -149,7 +149,7 @@ std::string check_messages(caf::actor_system& system) {
       {"scheduler_report",
        survives(system,
                 scheduler_report{
-                    1, 2, 3, 4, 5, 6, some_metrics(), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}, false, 7, "blocks"})},
+                    1, 2, 3, 4, 5, 6, some_metrics(), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}, false, 7, 8, "blocks"})},
       {"kv_turn_done", survives(system, kv_turn_done{12})},
       {"kv_query", survives(system, kv_query{true})},
       {"kv_report", survives(system, some_kv_report())},
