@@ -252,8 +252,9 @@ void scheduler_core::publish(sequence& s) {
   if (!limits_.prefix_cache)
     return;
   std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
-  if (s.hold_at > 0)
-    usable = std::min(usable, s.hold_at - 1);
+  for (const std::int32_t at : {s.hold_at, s.filling})
+    if (at > 0)
+      usable = std::min(usable, at - 1);
   const std::int32_t blocks = usable / tokens_per_kv_block - s.published;
   if (blocks <= 0)
     return;
@@ -270,7 +271,7 @@ void scheduler_core::drop_cache(sequence& s) {
   ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
   s.life = ++lives_;
-  s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = 0;
+  s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = s.filling = 0;
   s.drafted = false;
   s.confidences.reset();
   s.blocks.clear();
@@ -419,8 +420,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   keep_new(*s.spec, start, reached, s.delivered, e.output);
   s.committed = reached;
   s.delivered = std::max(s.delivered, reached);
-  if (f.fills)
-    s.hold_at = 0;
+  if (s.filling == f.fills)
+    s.filling = 0;
   if (f.departure >= 0) {
     s.departed = f.departed;
     e.handoff = reached == s.prompt_end() ? handoff_news::whole : handoff_news::part;

@@ -856,7 +856,7 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.next = again || end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw, false};
+  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw};
   add_images(s, end, f, out);
   f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
@@ -930,16 +930,19 @@ void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, st
     out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
 }
 
-// Where the step's rows end is known to a range. True: the step fills the snapshot that publishing waits for.
-bool scheduler_core::take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out) {
+// Where the step's rows end is known to a range. Returns where it fills a snapshot that publishing waits for, or 0.
+std::int32_t scheduler_core::take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end,
+                                           step_plan& out) {
   const std::int32_t at = s.snapshot_at;
-  bool fills = false;
+  std::int32_t fills = 0;
   if (at > 0 && lowest_end >= at && highest_end <= at + limits_.backtracking) {
     if (s.snapshot.value != 0)
       out.snapshots.push_back({s.slot, s.snapshot});
-    fills = s.snapshot.value != 0 && s.hold_at == at;
-    if (s.hold_at == at && !fills)
-      s.hold_at = 0; // there was no slot for it
+    if (s.hold_at == at) { // without a slot nothing waits for it any more
+      if (s.snapshot.value != 0)
+        fills = s.filling = at;
+      s.hold_at = 0;
+    }
     s.snapshot_at = 0;
     s.snapshot = slot_id{};
   }

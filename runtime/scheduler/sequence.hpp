@@ -60,6 +60,7 @@ struct alignas(64) scheduled_sequence {
   // A multiple of 128 that decode rows have passed or may have passed: what lies before it is published once its
   // snapshot is there. 0 = none.
   std::int32_t hold_at = 0;
+  std::int32_t filling = 0; // where a step that is out fills such a snapshot: likewise published when it is back
 
   std::vector<block_id> blocks;
   slot_id slot;
