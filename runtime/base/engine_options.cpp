@@ -111,8 +111,9 @@ constexpr std::array table{
                   "states kept for the prefix cache beside those of running sequences (default 0: by memory)", 0,
                   1 << 20},
     engine_option{"snapshot-interval", &engine_options::snapshot_interval, "N", nullptr,
-                  "prompt tokens between kept states, a multiple of 128 (default 4096; 0: at prompts' ends only)", 0,
-                  1 << 24, check_snapshot_interval},
+                  "prompt tokens between kept states, a multiple of 128 (default 4096; 0: only at prompts' ends and "
+                  "where they part)",
+                  0, 1 << 24, check_snapshot_interval},
     engine_option{"kv-blocks", &engine_options::kv_blocks, "N", nullptr,
                   "cache blocks of 128 tokens (default 0: enough for --max-num-seqs)", 0, 1 << 24},
     engine_option{"decode-steps-between", &engine_options::decode_steps_between, "N", nullptr,

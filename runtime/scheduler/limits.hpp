@@ -36,7 +36,7 @@ struct scheduler_limits {
   bool prefix_cache = true;
   bool cache_output_blocks = true; // false: the device's prefill and decode rows differ in bits (exactness.md §8)
   std::int32_t snapshot_interval =
-      0; // positions between snapshots inside a prompt, multiple of 128; 0 = at its end only
+      0; // positions between snapshots inside a prompt, multiple of 128; 0 = at its end and where it parts from others
   yoco_mode yoco = yoco_mode::off;
   std::int32_t yoco_keep = 140; // rows that the mode keeps of a prompt; of exact too
 };

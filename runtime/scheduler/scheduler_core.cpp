@@ -271,7 +271,8 @@ void scheduler_core::drop_cache(sequence& s) {
   ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
   s.life = ++lives_;
-  s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = s.filling = 0;
+  s.computed = s.slack = s.committed = s.unresolved = s.published = s.parts_at = s.snapshot_at = s.hold_at = s.filling =
+      0;
   s.drafted = false;
   s.confidences.reset();
   s.blocks.clear();

@@ -77,8 +77,9 @@ bool scheduler_core::has_victim_behind(const sequence& s) const {
 }
 
 std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
-  return next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
-                       own_rows(limits_.yoco, limits_.yoco_keep));
+  const std::int32_t at = next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
+                                        own_rows(limits_.yoco, limits_.yoco_keep));
+  return s.parts_at > s.computed ? std::min(at, s.parts_at) : at;
 }
 
 // Chunks end where snapshots are kept.
@@ -689,6 +690,7 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
   s.in = phase::prefill;
   take_table(s, a, got);
   s.computed = a.computed;
+  s.parts_at = a.parts_at;
   if (!d.fork)
     s.published = a.computed / tokens_per_kv_block;
   s.committed = d.fork ? s.published * tokens_per_kv_block : a.computed;

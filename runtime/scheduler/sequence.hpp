@@ -67,6 +67,7 @@ struct alignas(64) scheduled_sequence {
   std::int32_t committed = 0;   // positions whose rows have come back
   std::int32_t delivered = 0;   // whose rows' results went out, in any life
   std::int32_t published = 0;   // blocks
+  std::int32_t parts_at = 0;    // kv_got::admitted's
   std::int32_t wanted_rows = 0; // in `turn`
   std::int32_t preemptions = 0;
   std::int32_t cached = 0;

@@ -426,6 +426,29 @@ BOOST_AUTO_TEST_CASE(c15_a_hit_reaches_the_last_snapshot_and_changes_nothing) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(c15_prompts_with_a_common_beginning_find_it_from_the_third_on) {
+  for (const yoco_mode mode : {yoco_mode::off, yoco_mode::compact})
+    for (const std::int32_t common : {130, 256, 400, 555, 900})
+      for (const std::int32_t rows : {64, 256, 1024}) {
+        auto l = small_limits(true);
+        l.max_model_len = 1300;
+        l.max_num_batched_tokens = rows;
+        l.yoco = mode;
+        core_world w(l);
+        for (std::uint64_t id = 1; id <= 4; ++id) {
+          list prompt = made_prompt(common);
+          const list end = made_prompt(300, static_cast<std::int32_t>(10 * id));
+          prompt.insert(prompt.end(), end.begin(), end.end());
+          const core_request r(id, prompt, 10, id);
+          BOOST_REQUIRE(w.submit(r));
+          w.run();
+          BOOST_TEST(w.results[id].tokens == alone(r, w), each);
+          BOOST_TEST(w.results[id].cached == (id < 3 ? 0 : common / 128 * 128));
+        }
+        BOOST_TEST(w.healthy(), w.trouble);
+      }
+}
+
 BOOST_AUTO_TEST_CASE(c15_what_a_running_sequence_has_computed_can_be_found) {
   core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 200, 1)));
