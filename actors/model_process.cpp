@@ -44,7 +44,8 @@ void check_effects(const engine_options& o) {
                "give prefill_fill_tokens too, or leave it out");
   if (!o.chunked_prefill)
     refuse_set("lookahead_tokens", o.lookahead_tokens, unset.lookahead_tokens,
-               "no effect without chunked_prefill: prompts go in one piece", "leave one of them out");
+               "no effect without chunked_prefill: prompts are cut only where a state is kept",
+               "leave one of them out");
   if (o.device == "reference")
     refuse_set("threads", o.threads, unset.threads,
                "no effect with the device reference, which computes with one thread",

@@ -83,7 +83,7 @@ constexpr std::array table{
     engine_option{"max-model-len", &engine_options::max_model_len, "N", nullptr,
                   "tokens of prompt and output (default 0: as the model allows)", 0, 1 << 24},
     engine_option{"chunked-prefill", &engine_options::chunked_prefill, "", nullptr,
-                  "cut long prompts into the rows of several steps (default on)"},
+                  "cut long prompts into the rows of several steps (default on; off: only where a state is kept)"},
     engine_option{"async", &engine_options::async, "", "DEEPINFER_ZERO_OVERHEAD_SCHEDULING",
                   "plan a step while the one before it runs (default on)"},
     engine_option{"nextn", &engine_options::nextn, "K", "DEEPINFER_USE_NEXTN_DECODE",

@@ -10,7 +10,7 @@ namespace troupe {
 struct scheduler_limits {
   std::int32_t max_num_seqs = 64;            // sequences that hold KV
   std::int32_t max_num_batched_tokens = 512; // rows of a step
-  bool chunked_prefill = true;               // false: a prompt goes in one piece and must fit the row budget
+  bool chunked_prefill = true;               // false: a prompt is cut for snapshots only, and must fit the row budget
   std::int32_t max_model_len = 4096;         // prompt + output
   std::int32_t kv_blocks = 64;               // of the pool, with its dummy block 0
   std::int32_t history = 3;                  // ids before a sequence's first row that travel in a plan

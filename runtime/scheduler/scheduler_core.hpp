@@ -190,7 +190,6 @@ private:
   bool can_grow(const sequence& s) const;
   std::int32_t promised_blocks() const;
   bool worth_asking(const sequence& s, std::int32_t promised) const;
-  bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
   std::int32_t next_snapshot_of(const sequence& s) const;
   bool keeps_outputs() const { return limits_.prefix_cache && limits_.cache_output_blocks; }
   std::int32_t chunk_end(const sequence& s) const;

@@ -84,7 +84,7 @@ std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
 
 // Chunks end where snapshots are kept.
 std::int32_t scheduler_core::chunk_end(const sequence& s) const {
-  const std::int32_t at = keeps_snapshots() ? next_snapshot_of(s) : 0;
+  const std::int32_t at = limits_.prefix_cache ? next_snapshot_of(s) : 0;
   return at > 0 ? at : s.prompt_end();
 }
 
@@ -465,7 +465,7 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   a.room = room_for(s, rows, promised);
   if (limits_.prefix_cache && !needs_whole_prompt(*s.spec))
     a.hit_limit = hit_cap(limits_.yoco, s.prompt_end(), limits_.yoco_keep);
-  if (keeps_snapshots())
+  if (limits_.prefix_cache)
     a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep);
   next_.admit.push_back(std::move(a));
   waiting_.erase(&s);
@@ -504,7 +504,7 @@ void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t draf
   drafts = std::min(drafts, rows - 1);
   turn_.rows.push_back({&s, s.life, s.spec->id, rows, false, drafts});
   const std::int32_t end = s.computed + rows;
-  if (s.in == phase::prefill && keeps_snapshots() && end == next_snapshot_of(s))
+  if (s.in == phase::prefill && limits_.prefix_cache && end == next_snapshot_of(s))
     want_snapshot(s, end, false);
   if (s.in == phase::decode && keeps_outputs())
     want_decode_snapshot(s, end - drafts, end + s.slack);

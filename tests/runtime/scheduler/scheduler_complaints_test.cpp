@@ -449,6 +449,27 @@ BOOST_AUTO_TEST_CASE(c15_prompts_with_a_common_beginning_find_it_from_the_third_
       }
 }
 
+BOOST_AUTO_TEST_CASE(c15_prompts_that_are_not_chunked_leave_snapshots_too) {
+  for (const std::int32_t interval : {0, 128}) {
+    auto l = small_limits(true);
+    l.max_num_batched_tokens = 512;
+    l.chunked_prefill = false;
+    l.snapshot_interval = interval;
+    core_world w(l);
+    const std::vector<core_request> requests{
+        {1, made_prompt(500), 10, 1}, {2, made_prompt(500), 10, 2}, {3, made_prompt(200), 10, 3}};
+    for (const core_request& r : requests) {
+      BOOST_REQUIRE(w.submit(r));
+      w.run();
+      BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
+    }
+    BOOST_TEST(w.results[1].cached == 0);
+    BOOST_TEST(w.results[2].cached == 384);
+    BOOST_TEST(w.results[3].cached == (interval == 0 ? 0 : 128));
+    BOOST_TEST(w.healthy(), w.trouble);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(c15_what_a_running_sequence_has_computed_can_be_found) {
   core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 200, 1)));
