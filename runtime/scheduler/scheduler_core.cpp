@@ -550,6 +550,10 @@ bool scheduler_core::consistent() const {
           ++out, drawn += f.sample, drafts += f.drafts;
     const bool prompt_left = s->computed < s->prompt_tokens(); // behind an image a decode step computes the last row
     const bool behind_image = s->share == sequence_share::rest && s->computed == s->prompt_tokens() - 1;
+    // I4: one that decodes and waits for no step has one token without a row, its newest; unless rows of what an
+    // earlier life has drawn are left.
+    if (s->in == phase::decode && out == 0 && s->computed >= s->delivered && s->computed != s->length() - 1)
+      return false;
     if (s->committed > s->computed || s->computed > s->length() + std::max(0, s->unresolved - 1) ||
         drawn != s->unresolved || drafts != s->slack || (out == 0 && s->committed != s->computed) ||
         blocks_for(std::min(s->computed + s->slack, s->reach)) > std::ssize(s->blocks) || s->slot.value == 0 ||
