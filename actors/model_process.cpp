@@ -44,7 +44,8 @@ void check_effects(const engine_options& o) {
                "give prefill_fill_tokens too, or leave it out");
   if (!o.chunked_prefill)
     refuse_set("lookahead_tokens", o.lookahead_tokens, unset.lookahead_tokens,
-               "no effect without chunked_prefill: prompts go in one piece", "leave one of them out");
+               "no effect without chunked_prefill: prompts are cut only where a state is kept",
+               "leave one of them out");
   if (o.device == "reference")
     refuse_set("threads", o.threads, unset.threads,
                "no effect with the device reference, which computes with one thread",
@@ -106,13 +107,13 @@ std::int64_t kv_budget(const device& dev, int runners) {
   return std::max(least_kv_budget, static_cast<std::int64_t>(dev.memory().available / 4)) / runners;
 }
 
-// State slots for the prefix cache: as many as sequences run, fewer where they would take more than an eighth of the
-// budget, but never none.
+// State slots for the prefix cache: as many as sequences run and enough for some prompts and where they part, fewer
+// where they would take more than an eighth of the budget, but never none.
 std::int32_t snapshots_for(const engine_options& o, std::int64_t slot_bytes, std::int64_t budget) {
   if (!o.prefix_cache || o.prefix_snapshots > 0)
     return o.prefix_cache ? o.prefix_snapshots : 0;
   const std::int64_t affordable = budget / 8 / std::max<std::int64_t>(slot_bytes, 1);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(affordable, 1, o.max_num_seqs));
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(affordable, 1, std::max(o.max_num_seqs, 16)));
 }
 
 struct sizes {

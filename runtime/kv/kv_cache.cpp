@@ -18,6 +18,7 @@ struct kv_cache::demand {
   std::int32_t idle = 0;     // of them, held by the cache alone
   std::int32_t total = 0;    // blocks of the table
   std::int32_t computed = 0; // positions: of the hit, or where it forks
+  std::int32_t cached = 0;   // positions whose blocks are cached, with a snapshot or not
   std::int32_t prompt = 0;   // tokens
 };
 
@@ -249,8 +250,11 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
   blocks_.allocate(d.total - d.shared, s.table);
   given.computed = d.computed;
   give_state(s, a, d, given);
-  const std::int32_t at =
-      a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval, a.own_rows);
+  std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval, a.own_rows);
+  if (at > 0 && d.cached > d.computed) {
+    given.parts_at = d.cached;
+    at = std::min(at, d.cached);
+  }
   if (at > 0 && at <= d.computed + a.rows) {
     given.snapshot = snapshot({a.id, at, false});
     given.snapshot_at = at;
@@ -341,6 +345,7 @@ void kv_cache::find_hit(const kv_want::admission& a, demand& d) {
     if (index_.snapshot_of(n).value != 0)
       hit = path_.size();
   }
+  d.cached = static_cast<std::int32_t>(path_.size()) * tokens_per_kv_block;
   path_.resize(hit);
   d.shared = static_cast<std::int32_t>(hit);
   d.computed = d.shared * tokens_per_kv_block;

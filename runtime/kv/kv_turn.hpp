@@ -51,8 +51,8 @@ struct kv_want {
     std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
     std::int32_t rows = 0; // the table is to cover so many positions behind the hit or fork_at, at most the prompt
     std::int32_t room = 0; // it fits if so many blocks, and those of the rest of its prompt, are free afterwards
-    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows), if that is
-    // not 0 and at most computed + rows. -1 = none.
+    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows), or at the
+    // answer's parts_at if that comes first, if it is not 0 and at most computed + rows. -1 = none.
     std::int32_t snapshot_interval = -1;
     std::int32_t own_rows = 1;
     // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
@@ -83,9 +83,12 @@ struct kv_got {
     std::int32_t first = 0, count = 0; // the whole table: range of kv_got::blocks
     slot_id slot;
     std::int32_t computed = 0; // positions that are in the cache: a hit, or fork_at
-    slot_id restore_from;      // the state at that position is copied from here; 0 = nothing to copy
-    block_id copy_from;        // fork: the partly filled block to copy into block computed / 128 of the table; 0 = none
-    slot_id snapshot;          // 0 = none wanted or to be had
+    // Where the prompt parts from cached blocks, behind the last state that is kept of them: worth a snapshot, as
+    // others may part there too. 0 = nowhere behind `computed`.
+    std::int32_t parts_at = 0;
+    slot_id restore_from; // the state at that position is copied from here; 0 = nothing to copy
+    block_id copy_from;   // fork: the partly filled block to copy into block computed / 128 of the table; 0 = none
+    slot_id snapshot;     // 0 = none wanted or to be had
     std::int32_t snapshot_at = 0;
   };
   std::vector<blocks_at> grow;    // one per want.grow

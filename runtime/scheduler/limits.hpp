@@ -11,7 +11,7 @@ namespace troupe {
 struct scheduler_limits {
   std::int32_t max_num_seqs = 64;            // sequences that hold KV
   std::int32_t max_num_batched_tokens = 512; // rows of a step
-  bool chunked_prefill = true;               // false: a prompt goes in one piece and must fit the row budget
+  bool chunked_prefill = true;               // false: a prompt is cut for snapshots only, and must fit the row budget
   std::int32_t max_model_len = 4096;         // prompt + output
   std::int32_t kv_blocks = 64;               // of the pool, with its dummy block 0
   std::int32_t history = 3;                  // ids before a sequence's first row that travel in a plan
@@ -43,7 +43,7 @@ struct scheduler_limits {
   bool prefix_cache = true;
   bool cache_output_blocks = true; // false: the device's prefill and decode rows differ in bits (exactness.md §8)
   std::int32_t snapshot_interval =
-      0; // positions between snapshots inside a prompt, multiple of 128; 0 = at its end only
+      0; // positions between snapshots inside a prompt, multiple of 128; 0 = at its end and where it parts from others
   yoco_mode yoco = yoco_mode::off;
   std::int32_t yoco_keep = 140; // rows that the mode keeps of a prompt; of exact too
 };

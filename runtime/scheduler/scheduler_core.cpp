@@ -253,8 +253,9 @@ void scheduler_core::publish(sequence& s) {
   if (!limits_.prefix_cache)
     return;
   std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
-  if (s.hold_at > 0)
-    usable = std::min(usable, s.hold_at - 1);
+  for (const std::int32_t at : {s.hold_at, s.filling})
+    if (at > 0)
+      usable = std::min(usable, at - 1);
   const std::int32_t blocks = usable / tokens_per_kv_block - s.published;
   if (blocks <= 0)
     return;
@@ -271,7 +272,8 @@ void scheduler_core::drop_cache(sequence& s) {
   ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
   s.life = ++lives_;
-  s.computed = s.slack = s.committed = s.unresolved = s.published = s.snapshot_at = s.hold_at = 0;
+  s.computed = s.slack = s.committed = s.unresolved = s.published = s.parts_at = s.snapshot_at = s.hold_at = s.filling =
+      0;
   s.drafted = false;
   s.confidences.reset();
   s.blocks.clear();
@@ -435,8 +437,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   keep_new(*s.spec, start, reached, s.delivered, e.output);
   s.committed = reached;
   s.delivered = std::max(s.delivered, reached);
-  if (f.fills)
-    s.hold_at = 0;
+  if (s.filling == f.fills)
+    s.filling = 0;
   if (f.departure >= 0) {
     s.departed = f.departed;
     e.handoff = reached == s.prompt_end() ? handoff_news::whole : handoff_news::part;
@@ -564,6 +566,10 @@ bool scheduler_core::consistent() const {
           ++out, drawn += f.sample, drafts += f.drafts;
     const bool prompt_left = s->computed < s->prompt_tokens(); // behind an image a decode step computes the last row
     const bool behind_image = s->share == sequence_share::rest && s->computed == s->prompt_tokens() - 1;
+    // I4: one that decodes and waits for no step has one token without a row, its newest; unless rows of what an
+    // earlier life has drawn are left.
+    if (s->in == phase::decode && out == 0 && s->computed >= s->delivered && s->computed != s->length() - 1)
+      return false;
     if (s->committed > s->computed || s->computed > s->length() + std::max(0, s->unresolved - 1) ||
         drawn != s->unresolved || drafts != s->slack || (out == 0 && s->committed != s->computed) ||
         blocks_for(std::min(s->computed + s->slack, s->reach)) > std::ssize(s->blocks) || s->slot.value == 0 ||

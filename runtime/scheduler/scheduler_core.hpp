@@ -130,9 +130,9 @@ private:
     std::uint64_t life;
     std::int32_t start, slack, rows, drafts; // as in the plan; the last two as many as the device may make them
     bool sample;
-    bool fills;                                                     // takes the snapshot at the sequence's hold_at
-    std::int32_t departure = -1;                                    // of the plan's
-    std::int32_t departed = 0;                                      // blocks that have left with it
+    std::int32_t fills = 0;      // where it takes the snapshot that publishing waits for
+    std::int32_t departure = -1; // of the plan's
+    std::int32_t departed = 0;   // blocks that have left with it
     std::int32_t masked = std::numeric_limits<std::int32_t>::max(); // first rows that draw as they should
   };
   struct flight {
@@ -194,7 +194,6 @@ private:
   bool can_grow(const sequence& s) const;
   std::int32_t promised_blocks() const;
   bool worth_asking(const sequence& s, std::int32_t promised) const;
-  bool keeps_snapshots() const { return limits_.prefix_cache && limits_.chunked_prefill; }
   std::int32_t next_snapshot_of(const sequence& s) const;
   bool keeps_outputs() const { return limits_.prefix_cache && limits_.cache_output_blocks; }
   std::int32_t chunk_end(const sequence& s) const;
@@ -229,7 +228,7 @@ private:
   sequence* victim_behind(const sequence& s) const;
   void want_snapshot(sequence& s, std::int32_t at, bool rolling);
   void want_decode_snapshot(sequence& s, std::int32_t rows, std::int32_t drafts);
-  bool take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out);
+  std::int32_t take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out);
   void note_prediction(const step_plan& p, flight& f) const;
   void take_growth(const kv_got& got);
   void take_admissions(const kv_got& got, step_plan& out, events& ev);

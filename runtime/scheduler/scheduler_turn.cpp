@@ -84,13 +84,14 @@ bool scheduler_core::has_victim_behind(const sequence& s) const {
 }
 
 std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
-  return next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
-                       own_rows(limits_.yoco, limits_.yoco_keep));
+  const std::int32_t at = next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
+                                        own_rows(limits_.yoco, limits_.yoco_keep));
+  return s.parts_at > s.computed ? std::min(at, s.parts_at) : at;
 }
 
 // Chunks end where snapshots are kept.
 std::int32_t scheduler_core::chunk_end(const sequence& s) const {
-  const std::int32_t at = keeps_snapshots() ? next_snapshot_of(s) : 0;
+  const std::int32_t at = limits_.prefix_cache ? next_snapshot_of(s) : 0;
   return at > 0 ? at : s.prompt_end();
 }
 
@@ -479,7 +480,7 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   a.room = room_for(s, rows, promised);
   if (limits_.prefix_cache && !needs_whole_prompt(*s.spec))
     a.hit_limit = hit_cap(limits_.yoco, s.prompt_end(), limits_.yoco_keep);
-  if (keeps_snapshots())
+  if (limits_.prefix_cache)
     a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep);
   next_.admit.push_back(std::move(a));
   waiting_.erase(&s);
@@ -518,7 +519,7 @@ void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t draf
   drafts = std::min(drafts, rows - 1);
   turn_.rows.push_back({&s, s.life, s.spec->id, rows, false, drafts});
   const std::int32_t end = s.computed + rows;
-  if (s.in == phase::prefill && keeps_snapshots() && end == next_snapshot_of(s))
+  if (s.in == phase::prefill && limits_.prefix_cache && end == next_snapshot_of(s))
     want_snapshot(s, end, false);
   if (s.in == phase::decode && keeps_outputs())
     want_decode_snapshot(s, end - drafts, end + s.slack);
@@ -704,6 +705,7 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
   s.in = phase::prefill;
   take_table(s, a, got);
   s.computed = a.computed;
+  s.parts_at = a.parts_at;
   if (!d.fork)
     s.published = a.computed / tokens_per_kv_block;
   s.committed = d.fork ? s.published * tokens_per_kv_block : a.computed;
@@ -871,7 +873,7 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.next = again || end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw, false};
+  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw};
   add_images(s, end, f, out);
   f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
   s.computed = end;
@@ -945,16 +947,19 @@ void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, st
     out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
 }
 
-// Where the step's rows end is known to a range. True: the step fills the snapshot that publishing waits for.
-bool scheduler_core::take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end, step_plan& out) {
+// Where the step's rows end is known to a range. Returns where it fills a snapshot that publishing waits for, or 0.
+std::int32_t scheduler_core::take_snapshot(sequence& s, std::int32_t lowest_end, std::int32_t highest_end,
+                                           step_plan& out) {
   const std::int32_t at = s.snapshot_at;
-  bool fills = false;
+  std::int32_t fills = 0;
   if (at > 0 && lowest_end >= at && highest_end <= at + limits_.backtracking) {
     if (s.snapshot.value != 0)
       out.snapshots.push_back({s.slot, s.snapshot});
-    fills = s.snapshot.value != 0 && s.hold_at == at;
-    if (s.hold_at == at && !fills)
-      s.hold_at = 0; // there was no slot for it
+    if (s.hold_at == at) { // without a slot nothing waits for it any more
+      if (s.snapshot.value != 0)
+        fills = s.filling = at;
+      s.hold_at = 0;
+    }
     s.snapshot_at = 0;
     s.snapshot = slot_id{};
   }

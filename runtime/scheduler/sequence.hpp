@@ -61,12 +61,14 @@ struct alignas(64) scheduled_sequence {
   // A multiple of 128 that decode rows have passed or may have passed: what lies before it is published once its
   // snapshot is there. 0 = none.
   std::int32_t hold_at = 0;
+  std::int32_t filling = 0; // where a step that is out fills such a snapshot: likewise published when it is back
 
   std::vector<block_id> blocks;
   slot_id slot;
   std::int32_t committed = 0;   // positions whose rows have come back
   std::int32_t delivered = 0;   // whose rows' results went out, in any life
   std::int32_t published = 0;   // blocks
+  std::int32_t parts_at = 0;    // kv_got::admitted's
   std::int32_t wanted_rows = 0; // in `turn`
   std::int32_t preemptions = 0;
   std::int32_t cached = 0;

@@ -4,6 +4,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/support/embedded_options.hpp"
 #include "tests/support/sanitizers.hpp"
+#include <array>
 #include <bit>
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -89,6 +90,22 @@ BOOST_AUTO_TEST_CASE(c15_a_prefix_hit_gives_the_bytes_of_a_cold_run) {
       BOOST_TEST(seen[0].cached_tokens == hits[i], yoco << ", request " << i << ": " << seen[0].cached_tokens);
       BOOST_TEST(seen[0].usage.steps <= expected[0].usage.steps);
     }
+  }
+}
+
+// By default, and with one sequence at a time too, states are kept for several prompts, and for where they part.
+BOOST_AUTO_TEST_CASE(c15_a_common_beginning_is_found_from_the_third_prompt_on) {
+  engine_options without = options_with(0, false, false), with = options_with(0, true, true);
+  without.max_num_seqs = with.max_num_seqs = 1;
+  LLM cold(without), warm(with);
+  for (int i = 0; i < 4; ++i) {
+    auto prompt = ids_of(400, 1);
+    for (const std::int32_t id : ids_of(300, i == 3 ? 2 : 2 + i)) // the last is the first once more
+      prompt.push_back(id);
+    const auto p = params_of(12, 5);
+    const auto expected = cold.generate({request_of(prompt)}, p), seen = warm.generate({request_of(prompt)}, p);
+    check_same(seen[0], expected[0], "request " + std::to_string(i));
+    BOOST_TEST(seen[0].cached_tokens == (std::array{0, 0, 384, 512}[static_cast<std::size_t>(i)]));
   }
 }
 

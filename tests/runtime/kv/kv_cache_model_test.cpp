@@ -51,7 +51,7 @@ struct model {
     fit outcome = fit::later;
     std::int32_t computed = 0, blocks = 0;
     bool restores = false, copies = false, keeps = false;
-    std::int32_t keeps_at = 0;
+    std::int32_t keeps_at = 0, parts_at = 0;
   };
   struct arrival {
     content salt = 0;
@@ -214,7 +214,7 @@ struct model {
 
   admitted admit(std::uint64_t id, const arrival& w) {
     admitted a;
-    int shared = 0, idle_shared = 0;
+    int shared = 0, idle_shared = 0, cached = 0;
     const int whole_prompt = (std::max(w.prompt, w.fork_at) + 127) / 128;
     if (whole_prompt > blocks - 1 || slots < 2 || (w.fork_of != 0 && !live.contains(w.fork_of)))
       return a.outcome = fit::never, a;
@@ -235,7 +235,7 @@ struct model {
       while (tree.contains(s.end) && tree[s.end].depth > s.published)
         s.end = tree[s.end].parent;
     } else {
-      for (std::size_t i = 0; i < w.contents.size() && tree.contains(w.contents[i]); ++i)
+      for (std::size_t i = 0; i < w.contents.size() && tree.contains(w.contents[i]); ++i, cached += 128)
         if (tree[w.contents[i]].snapshot != 0) {
           shared = static_cast<int>(i) + 1;
           hit = w.contents[i];
@@ -284,6 +284,10 @@ struct model {
     for (int at = 128; w.interval >= 0 && at < w.prompt && a.keeps_at == 0; at += 128)
       if (at > computed && (at + 128 >= w.prompt || (w.interval > 0 && at % w.interval == 0)))
         a.keeps_at = at;
+    if (a.keeps_at > 0 && cached > computed) {
+      a.parts_at = cached;
+      a.keeps_at = std::min(a.keeps_at, cached);
+    }
     if (a.keeps_at > computed + w.rows)
       a.keeps_at = 0;
     a.keeps = a.keeps_at > 0 && snapshot(id, a.keeps_at, false);
@@ -511,6 +515,7 @@ private:
       BOOST_REQUIRE_EQUAL(a.copy_from.value != 0, e.expected.copies);
       BOOST_REQUIRE_EQUAL(a.snapshot.value != 0, e.expected.keeps);
       BOOST_REQUIRE_EQUAL(a.snapshot_at, e.expected.keeps_at);
+      BOOST_REQUIRE_EQUAL(a.parts_at, e.expected.parts_at);
       const auto table = cache_.table(sequence_id{e.id});
       BOOST_REQUIRE(std::equal(table.begin(), table.end(), got_.blocks.begin() + a.first));
       if (e.fork_at > 0)

@@ -359,6 +359,41 @@ BOOST_AUTO_TEST_CASE(a_rolling_snapshot_replaces_its_predecessor_once_it_can_be_
   BOOST_TEST(t.cache.statistics().snapshots_refused == 2u);
 }
 
+// The second of them computes the common beginning, as no state of it is kept; the third does not.
+BOOST_AUTO_TEST_CASE(where_prompts_part_a_snapshot_is_kept) {
+  cache_under_test t(40);
+  const tokens common = text(400);
+  t.leave_behind(1, join(common, text(300, 5000)), {640});
+  const auto ask = [&](std::uint64_t id, std::int32_t rows, std::int32_t interval) {
+    t.ask(id, 0, join(common, text(300, 10000 * static_cast<std::int32_t>(id))), 640);
+    t.want.admit.back().rows = rows;
+    t.want.admit.back().snapshot_interval = interval;
+    return t.run().admit.front();
+  };
+  kv_got::admitted a = ask(2, 512, -1); // of a prompt that keeps none
+  BOOST_TEST(a.parts_at == 0);
+  t.release(2);
+  a = ask(3, 512, 128);
+  BOOST_TEST(a.computed == 0);
+  BOOST_TEST(a.parts_at == 384);
+  BOOST_TEST(a.snapshot_at == 128);
+  t.release(3);
+  a = ask(4, 200, 0);
+  BOOST_TEST(a.parts_at == 384);
+  BOOST_TEST(a.snapshot_at == 0); // not within its rows
+  t.release(4);
+  a = ask(5, 512, 0);
+  BOOST_TEST(a.parts_at == 384);
+  BOOST_TEST(a.snapshot_at == 384);
+  BOOST_TEST(a.snapshot.value != 0);
+  t.publish(5, join(common, text(300, 50000)), 0, 3);
+  t.release(5);
+  a = ask(6, 512, 0);
+  BOOST_TEST(a.computed == 384);
+  BOOST_TEST(a.parts_at == 0);
+  BOOST_TEST(a.snapshot_at == 640);
+}
+
 BOOST_AUTO_TEST_CASE(an_admission_by_rows_gets_its_first_snapshot) {
   cache_under_test t(20);
   const tokens all = text(700);

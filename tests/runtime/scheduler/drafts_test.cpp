@@ -325,6 +325,42 @@ BOOST_AUTO_TEST_CASE(answers_leave_snapshots_at_block_boundaries) {
       }
 }
 
+// A snapshot becomes findable when the step that fills it has come back, not before: that step may fail, and with it
+// everything that is out.
+BOOST_AUTO_TEST_CASE(a_snapshot_that_no_step_has_filled_is_never_found) {
+  int found = 0;
+  for (const bool lost : {false, true})
+    for (std::int32_t length = 112; length < 128; ++length)
+      for (int steps = 1; steps < 8; ++steps) {
+        draft_world w(with_drafts(5), 1);
+        BOOST_REQUIRE(w.submit(core_request(1, made_prompt(length), 100, 1)));
+        for (int i = 0; i < steps; ++i)
+          BOOST_REQUIRE(w.step());
+        while (w.begin_turn())
+          w.end_turn();
+        BOOST_REQUIRE(w.out.size() == 2u);
+        BOOST_TEST(w.kv.statistics().snapshots_refused == 0u); // none is asked for twice
+        if (lost) {
+          w.core.fail_all({"engine_lost", "test"}, w.events);
+          w.absorb();
+          w.out.clear();
+        } else {
+          w.fail_step();
+        }
+        w.settle();
+        list prompt = made_prompt(length);
+        prompt.insert(prompt.end(), w.results[1].tokens.begin(), w.results[1].tokens.end());
+        prompt.push_back(7);
+        const core_request next(2, prompt, 20, 2);
+        BOOST_REQUIRE(w.submit(next));
+        w.run();
+        BOOST_TEST(w.healthy(), w.trouble);
+        BOOST_TEST(w.results[2].tokens == alone(next, w), each);
+        found += w.results[2].cached > 0;
+      }
+  BOOST_TEST(found > 40);
+}
+
 BOOST_AUTO_TEST_CASE(branches_copy_a_parent_that_drafts) {
   for (const bool async : {false, true}) {
     auto l = with_drafts(5, async);

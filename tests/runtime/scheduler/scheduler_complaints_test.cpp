@@ -405,23 +405,72 @@ BOOST_AUTO_TEST_CASE(c14_the_text_does_not_depend_on_the_company) {
   }
 }
 
-// C15: for lengths of the prompt on both sides of every block's end, a second run finds as much as the rule allows, and
-// gives the same.
+// C15: for every length of the prompt, a second run finds as much as the rule allows, and gives the same.
 BOOST_AUTO_TEST_CASE(c15_a_hit_reaches_the_last_snapshot_and_changes_nothing) {
-  for (std::int32_t length = 1; length<400; length += length % 128> 3 && length % 128 < 116 ? 9 : 1) {
-    core_world w(small_limits(true));
-    for (std::uint64_t id = 1; id <= 2; ++id) {
-      const core_request r(id, made_prompt(length), 10, id);
+  for (const yoco_mode mode : {yoco_mode::off, yoco_mode::compact})
+    for (const std::int32_t nextn : {0, 5})
+      for (std::int32_t length = 1; length < 128 + 140 + 128; ++length) {
+        auto l = small_limits(true);
+        l.yoco = mode;
+        l.nextn = nextn;
+        core_world w(l);
+        w.model.right = 0.7;
+        for (std::uint64_t id = 1; id <= 2; ++id) {
+          const core_request r(id, made_prompt(length), 10, id);
+          BOOST_REQUIRE(w.submit(r));
+          w.run();
+          BOOST_TEST((w.results[id].tokens == alone(r, w)));
+          BOOST_TEST(w.results[id].cached == (id == 1 ? 0 : hit_cap(mode, length, 140)));
+        }
+        core_request tenant(3, made_prompt(length), 10, 1);
+        tenant.ask.salt = std::make_shared<const std::string>("other tenant");
+        BOOST_REQUIRE(w.submit(tenant));
+        w.run();
+        BOOST_TEST(w.results[3].cached == 0);
+        BOOST_TEST(w.healthy(), w.trouble);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(c15_prompts_with_a_common_beginning_find_it_from_the_third_on) {
+  for (const yoco_mode mode : {yoco_mode::off, yoco_mode::compact})
+    for (const std::int32_t common : {130, 256, 400, 555, 900})
+      for (const std::int32_t rows : {64, 256, 1024}) {
+        auto l = small_limits(true);
+        l.max_model_len = 1300;
+        l.max_num_batched_tokens = rows;
+        l.yoco = mode;
+        core_world w(l);
+        for (std::uint64_t id = 1; id <= 4; ++id) {
+          list prompt = made_prompt(common);
+          const list end = made_prompt(300, static_cast<std::int32_t>(10 * id));
+          prompt.insert(prompt.end(), end.begin(), end.end());
+          const core_request r(id, prompt, 10, id);
+          BOOST_REQUIRE(w.submit(r));
+          w.run();
+          BOOST_TEST(w.results[id].tokens == alone(r, w), each);
+          BOOST_TEST(w.results[id].cached == (id < 3 ? 0 : common / 128 * 128));
+        }
+        BOOST_TEST(w.healthy(), w.trouble);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(c15_prompts_that_are_not_chunked_leave_snapshots_too) {
+  for (const std::int32_t interval : {0, 128}) {
+    auto l = small_limits(true);
+    l.max_num_batched_tokens = 512;
+    l.chunked_prefill = false;
+    l.snapshot_interval = interval;
+    core_world w(l);
+    const std::vector<core_request> requests{
+        {1, made_prompt(500), 10, 1}, {2, made_prompt(500), 10, 2}, {3, made_prompt(200), 10, 3}};
+    for (const core_request& r : requests) {
       BOOST_REQUIRE(w.submit(r));
       w.run();
-      BOOST_TEST(w.results[id].tokens == alone(r, w), each);
-      BOOST_TEST(w.results[id].cached == (id == 1 ? 0 : hit_cap(yoco_mode::off, length, 140)));
+      BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
     }
-    core_request tenant(3, made_prompt(length), 10, 1);
-    tenant.ask.salt = std::make_shared<const std::string>("other tenant");
-    BOOST_REQUIRE(w.submit(tenant));
-    w.run();
-    BOOST_TEST(w.results[3].cached == 0);
+    BOOST_TEST(w.results[1].cached == 0);
+    BOOST_TEST(w.results[2].cached == 384);
+    BOOST_TEST(w.results[3].cached == (interval == 0 ? 0 : 128));
     BOOST_TEST(w.healthy(), w.trouble);
   }
 }

@@ -48,6 +48,7 @@ BOOST_AUTO_TEST_CASE(whole_prompts_without_chunking) { // engine.md §6.3: B = 5
   auto l = small_limits();
   l.max_num_batched_tokens = 512;
   l.chunked_prefill = false;
+  l.prefix_cache = false; // which has prompts cut where their state is kept
   core_world w(l);
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 1)));
   BOOST_REQUIRE(w.submit(core_request(2, made_prompt(300), 1)));
@@ -429,7 +430,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_committed_is_never_published) {
   auto l = small_limits();
   l.async = true;
   l.max_num_batched_tokens = l.max_model_len = 512;
-  l.chunked_prefill = false; // the whole prompt in one step
+  l.yoco = yoco_mode::compact, l.yoco_keep = 300; // no snapshot, so that the whole prompt goes in one step
   core_world w(l);
   const core_request first(1, made_prompt(390), 20, 11);
   BOOST_REQUIRE(w.submit(first));

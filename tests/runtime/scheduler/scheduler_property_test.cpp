@@ -16,7 +16,7 @@ namespace {
 
 struct tally { // over all seeds, so that a generator that reaches nothing is seen
   std::int64_t events = 0, completed = 0, stopped = 0, aborted = 0, failed = 0, expired = 0, refused = 0;
-  std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, lost_steps = 0;
+  std::int64_t preemptions = 0, most_preemptions = 0, hits = 0, forks = 0, replays = 0, lost_steps = 0, continued = 0;
   std::int64_t tokens = 0, steps = 0, verified = 0, accepted = 0, beyond = 0, foretold = 0, snapshots = 0;
   std::int64_t masks = 0, late = 0, free_rows = 0, constrained = 0, constrained_preemptions = 0,
                constrained_accepted = 0;
@@ -211,11 +211,31 @@ private:
   }
 
   void submit() {
-    const core_request& r = requests_[next_];
+    core_request& r = requests_[next_];
+    const bool branches =
+        r.ask.fork_of.value != 0 || (next_ + 1 < requests_.size() && requests_[next_ + 1].ask.fork_of == r.spec->id);
+    if (next_ > 0 && !branches && chance(30))
+      continue_other(r);
     const status s = world_.submit(r);
     if (!s)
       world_.blame("refused: " + s.failure().message);
     ++next_;
+  }
+
+  // Its prompt becomes that of an earlier request with the output so far, and a few more.
+  void continue_other(core_request& r) {
+    const auto other = static_cast<std::size_t>(pick(0, static_cast<int>(next_) - 1));
+    auto prompt = *requests_[other].ask.prompt;
+    const auto& said = world_.results[other + 1].tokens;
+    prompt.insert(prompt.end(), said.begin(), said.end());
+    for (int more = pick(0, 20); more > 0; --more)
+      prompt.push_back(pick(0, vocab_ - 1));
+    prompt.resize(std::min(prompt.size(), static_cast<std::size_t>(world_.limits.max_model_len)));
+    r.spec->prompt_tokens = static_cast<std::int32_t>(prompt.size());
+    if (!r.spec->logit_rows.empty())
+      r.spec->logit_rows = {0, r.spec->prompt_tokens - 1};
+    r.ask.prompt = std::make_shared<const std::vector<std::int32_t>>(std::move(prompt));
+    ++tally_.continued;
   }
 
   void mischief() {
@@ -374,6 +394,7 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_what_each_request_gives_alone) {
   BOOST_TEST(t.forks > 2000);
   BOOST_TEST(t.replays > 2000);
   BOOST_TEST(t.lost_steps > 300);
+  BOOST_TEST(t.continued > 2000);
   BOOST_TEST(t.verified == 0);
 }
 
@@ -392,6 +413,7 @@ BOOST_AUTO_TEST_CASE(drafts_change_nothing) {
   BOOST_TEST(t.forks > 1500);
   BOOST_TEST(t.replays > 1000);
   BOOST_TEST(t.lost_steps > 120);
+  BOOST_TEST(t.continued > 2000);
   BOOST_TEST(t.snapshots > 7000);
   BOOST_TEST(t.accepted > 500000);
   BOOST_TEST(t.verified > t.accepted + 500000); // as many were wrong
