@@ -360,7 +360,12 @@ private:
     next.push_back(choice({std::move(yes), std::move(no)}));
   }
 
+  static bool doubtful(const schema_node& n, json_types types) {
+    return std::any_of(n.doubts.begin(), n.doubts.end(), [&](const schema_node::doubt& d) { return d.types & types; });
+  }
+
   void dependents(std::vector<task>& next, schema_index index, const schema_node& n) {
+    const std::optional<schema_index> by = doubtful(n, type_object) ? std::nullopt : std::optional(index);
     if (exact_ && n.dependent_required.size() + n.dependent_schemas.size() > 8) // 2^8 branches
       document_.unsupported(n.path, "dependencies on more than 8 keys make more than " +
                                         std::to_string(max_dependent_branches) + " alternatives");
@@ -373,7 +378,7 @@ private:
       next.push_back(choice({std::move(present), {forbid(d.key)}}));
     }
     for (const schema_node::keyed& d : n.dependent_schemas) // what it evaluates counts for objects with the key only
-      next.push_back(choice({{only(type_object), need(d.key), literal(holds(d.schema), index)}, {forbid(d.key)}}));
+      next.push_back(choice({{only(type_object), need(d.key), literal(holds(d.schema), by)}, {forbid(d.key)}}));
   }
 
   // --- a schema that fails: at least one of its keywords does
@@ -406,6 +411,8 @@ private:
     items_fail(ways, n);
     members_fail(ways, n);
     combinations_fail(ways, n);
+    for (const schema_node::doubt& d : n.doubts)
+      ways.push_back(cannot_fail(d.types, d.path));
     if (n.format)
       ways.push_back(cannot_fail(type_string, n.path + "/format"));
     if (n.unique_items)
@@ -429,11 +436,12 @@ private:
   }
 
   static void numbers_fail(std::vector<branch>& ways, const schema_node& n) {
-    if (n.minimum)
+    const bool bounds = !doubtful(n, type_number);
+    if (n.minimum && bounds)
       ways.push_back({only(type_number), rule([b = *n.minimum](schema_alternative& a) {
                         a.numbers.at_most({b.value, !b.exclusive});
                       })});
-    if (n.maximum)
+    if (n.maximum && bounds)
       ways.push_back({only(type_number), rule([b = *n.maximum](schema_alternative& a) {
                         a.numbers.at_least({b.value, !b.exclusive});
                       })});
@@ -510,6 +518,8 @@ private:
       ways.push_back({only(type_object), rule([m = *n.max_properties + 1](schema_alternative& a) {
                         a.min_properties = std::max(a.min_properties, m);
                       })});
+    if (doubtful(n, type_object))
+      return;
     for (const schema_node::dependent_keys& d : n.dependent_required)
       for (const std::string& key : d.needs)
         ways.push_back({only(type_object), need(d.key), forbid(key)});
@@ -728,7 +738,7 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
       possible &= add(place, holds(*n.items));
     std::vector<schema_index> allowed; // an item that `contains` asks for is evaluated too
     if (n.unevaluated_items && !evaluated(a, s, closed.proof, [&](const schema_node& d) {
-          const bool marks = d.contains && document_.contains_evaluates();
+          const bool marks = d.contains && document_.draft() >= json_draft::d2020;
           if (marks)
             allowed.push_back(*d.contains);
           return index < d.prefix_items.size() || d.items || (d.unevaluated_items && &d != &n) ||

@@ -295,8 +295,9 @@ BOOST_AUTO_TEST_CASE(references_and_recursion) {
   const std::string both = R"("$defs":{"n":{"$dynamicAnchor":"n","minimum":5},"i":{"type":"integer"}})";
   for (const char* order : {R"("$dynamicRef":"#n","$ref":"#/$defs/i")", R"("$ref":"#/$defs/i","$dynamicRef":"#n")"})
     BOOST_TEST(verdicts(std::string("{") + order + "," + both + "}", {"1", "7", "7.5"}) == "FTF");
-  BOOST_TEST(refusal(R"({"$recursiveRef":"#","$ref":"#/$defs/i",)" + both + "}") ==
-             "so_unsupported: #: the schema refers to itself without looking at a part of the value");
+  BOOST_TEST(
+      refusal(R"({"$schema":"https://json-schema.org/draft/2019-09/schema","$recursiveRef":"#","$ref":"#/$defs/i",)" +
+              both + "}") == "so_unsupported: #: the schema refers to itself without looking at a part of the value");
 }
 
 BOOST_AUTO_TEST_CASE(negation_conditions_and_dependencies) {
@@ -451,6 +452,69 @@ BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
                       {"[1]", "[1,2,1]", "[1,1,1,2,2]", "[1,1,1,1]", "[1,1,2,2,2,2]"}) == "FTTFF");
   BOOST_TEST(verdicts(R"({"type":"array","prefixItems":[{"type":"null"}],"unevaluatedItems":{"type":"integer"}})",
                       {"[null]", "[null,1,2]", "[null,null]"}) == "TTF");
+}
+
+// Unknown keywords have no effect, so what a draft does not have must not be obeyed: mostly seen where it is negated.
+// R: refused. Verdicts T and F are those of jsonschema 4.26, but for the last two groups, which are narrower.
+BOOST_AUTO_TEST_CASE(each_draft_has_its_own_keywords) {
+  struct row {
+    const char *schema, *text, *in_4_6_7_2019_2020;
+  };
+  const row rows[] = {
+      {R"("type":"integer","not":{"const":1})", "2", "FTTTT"},
+      {R"("type":"array","not":{"contains":{"type":"integer"}})", "[]", "FTTTT"},
+      {R"("type":"object","not":{"propertyNames":{"maxLength":1}})", R"({"ab":1})", "FTTTT"},
+      {R"("type":"object","not":{"if":{"required":["a"]},"then":{"required":["b"]}})", R"({"a":1})", "FFTTT"},
+      {R"("type":"object","not":{"if":{"required":["a"]},"else":{"required":["b"]}})", "{}", "FFTTT"},
+      {R"("type":"array","contains":{"type":"integer"},"minContains":0)", "[]", "TFFTT"},
+      {R"("type":"array","contains":{"type":"integer"},"maxContains":1)", "[1,1]", "TTTFF"},
+      {R"("type":"object","not":{"dependentRequired":{"a":["b"]}})", R"({"a":1})", "FFFTT"},
+      {R"("type":"object","not":{"dependentSchemas":{"a":{"required":["b"]}}})", R"({"a":1})", "FFFTT"},
+      {R"("type":"object","unevaluatedProperties":{"type":"null"})", R"({"a":1})", "TTTFF"},
+      {R"("type":"object","not":{"unevaluatedProperties":{"type":"null"}})", R"({"a":1})", "FFFRR"},
+      {R"("type":"array","unevaluatedItems":{"type":"null"})", "[1]", "TTTFF"},
+      {R"("type":"array","not":{"unevaluatedItems":{"type":"null"}})", "[1]", "FFFRR"},
+      {R"("type":"array","not":{"prefixItems":[{"type":"string"}]})", "[1]", "FFFFT"},
+      {R"("type":"array","oneOf":[{"prefixItems":[{"type":"string"}]},{"minItems":2}])", "[1,2]", "FFFFT"},
+      {R"("type":"array","items":{"type":"integer"},"prefixItems":[{"type":"string"}])", R"(["a"])", "FFFFT"},
+      {R"("type":"array","properties":{},"items":{"$recursiveRef":"#"})", "[1]", "TTTFT"},
+      {R"("type":"array","properties":{},"items":{"$dynamicRef":"#"})", "[1]", "TTTTF"},
+      {R"("$ref":"#x","definitions":{"d":{"$anchor":"x","type":"integer"}})", "1", "RRRTT"},
+      {R"("$ref":"#x","definitions":{"d":{"$dynamicAnchor":"x","type":"integer"}})", "1", "RRRRT"},
+      {R"("$ref":"http://e/x","definitions":{"d":{"$id":"http://e/x","type":"integer"}})", "1", "RTTTT"},
+      {R"("$ref":"http://e/x","definitions":{"d":{"id":"http://e/x","type":"integer"}})", "1", "TRRRR"},
+      // Older drafts have these: they are obeyed later too, but no conclusion is drawn from that they fail.
+      {R"("type":"object","dependencies":{"a":["b"]})", R"({"a":1})", "FFFFF"},
+      {R"("type":"object","not":{"dependencies":{"a":["b"]}})", R"({"a":1})", "TTTRR"},
+      {R"("not":{"dependencies":{"a":["b"]}},"enum":[{"a":1}])", R"({"a":1})", "TTTRR"},
+      {R"("type":"object","dependencies":{"a":{"properties":{"b":{}}}},"unevaluatedProperties":{"type":"null"})",
+       R"({"b":1,"a":null})", "TTTFF"},
+      // Draft 4 has exclusive bounds as true and false only.
+      {R"("type":"integer","exclusiveMinimum":5)", "5", "FFFFF"},
+      {R"("type":"integer","not":{"exclusiveMinimum":5})", "5", "RTTTT"},
+      {R"("type":"integer","not":{"exclusiveMaximum":5})", "5", "RTTTT"},
+      {R"("not":{"exclusiveMaximum":5},"enum":[5])", "5", "RTTTT"},
+  };
+  const char* drafts[] = {"http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#",
+                          "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema",
+                          "https://json-schema.org/draft/2020-12/schema"};
+  for (const row& r : rows) {
+    std::string found;
+    for (const char* draft : drafts) {
+      const compiled_schema s(std::string(R"({"$schema":")") + draft + "\"," + r.schema + "}", open_mode);
+      found += s.refused() ? 'R' : s.accepts(r.text) ? 'T' : 'F';
+    }
+    BOOST_TEST(found == r.in_4_6_7_2019_2020, r.schema << " and " << r.text << ": " << found);
+  }
+  const std::string other = R"("$schema":"http://json-schema.org/draft-07/schema#","prefixItems":[false])";
+  for (const std::string& schema :
+       {R"({"properties":{"a":{)" + other + "}}}", R"({"$ref":"#/b","b":{"$id":"b",)" + other + "}}"})
+    BOOST_TEST(
+        refusal(schema).find("/$schema: the draft \"http://json-schema.org/draft-07/schema#\" is not that of the "
+                             "whole schema, json-schema.org/draft/2020-12") != std::string::npos,
+        refusal(schema));
+  BOOST_TEST(verdicts(R"({"$schema":"http://json-schema.org/draft-07/schema","items":{)" + other + "}}", {"[[1]]"}) ==
+             "T");
 }
 
 BOOST_AUTO_TEST_CASE(refusals_name_keyword_and_path) {
