@@ -34,7 +34,10 @@ public:
 
   grammar_rule compile() {
     schema_place root;
-    if (!places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr}))
+    const bool possible = places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr});
+    if (!possible && !document_.empty_enum().empty())
+      fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
+    if (!possible)
       return builder_.define("root", builder_.never());
     const grammar_rule rule = rule_of(root, 0);
     while (!open_.empty()) { // places are found while others are compiled; a list instead of recursion
@@ -45,6 +48,8 @@ public:
         builder_.define(target, value);
         if (target == rule && value == builder_.never() && !unsatisfiable_.empty())
           fail_compile("so_unsatisfiable", unsatisfiable_);
+        if (target == rule && value == builder_.never() && !document_.empty_enum().empty())
+          fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
       } catch (const automaton_too_large& e) {
         fail_compile("so_too_complex", path_of(place) + ": " + e.what());
       }
@@ -208,7 +213,7 @@ private:
           }))
         ways.push_back(builder_.literal(truth ? "true" : "false"));
     if (types & type_number)
-      ways.push_back(builder_.regular(number_spellings(places_.numbers(a))));
+      ways.push_back(builder_.regular(number_spellings(numbers(a))));
     if (types & type_string)
       ways.push_back(text(a));
     const bool room = !options_.indent || depth < max_indented_depth;
@@ -227,6 +232,20 @@ private:
       asked |= document_.node(s).array_keywords ? type_array : 0;
     }
     return (a.types & asked) ? a.types & asked : a.types;
+  }
+
+  number_rules numbers(const schema_alternative& a) {
+    number_rules rules = places_.numbers(a);
+    for (const schema_node* n : a.divisors) {
+      if (divisor_fits(rules, *n->multiple_of))
+        continue;
+      document_.unsupported(n->path + "/multipleOf",
+                            "divisors above " + std::to_string(max_divisor) + " need bounds with at most " +
+                                std::to_string(max_listed_multiples) + " multiples between them");
+      std::erase(rules.multiples_of, *n->multiple_of); // where it may be left out
+      std::erase(rules.not_multiples_of, *n->multiple_of);
+    }
+    return rules;
   }
 
   grammar_expr text(const schema_alternative& a) {
@@ -526,8 +545,7 @@ private:
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
     if (const std::size_t sure = shape.declared.size() + 1; !shape.undeclared.empty() && shape.min > sure)
-      fail_compile("so_unsupported", (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
-                                         ": at least " + std::to_string(shape.min) +
+      fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
                                          " members, but keys that are not declared could be one key written twice; "
                                          "declare more of them, or ask for at most " +
                                          std::to_string(sure));

@@ -200,6 +200,16 @@ void schema_document::check_draft(const json_value& address, const std::string& 
                           std::string(draft_names[static_cast<std::size_t>(draft_)]));
 }
 
+// A name that two schemas have means neither of them.
+void schema_document::register_anchor(const std::string& name, const json_value& schema, const std::string& path,
+                                      std::uint32_t in) {
+  auto& [named, where] = resources_[in].anchors.try_emplace(name, &schema, path).first->second;
+  if (named == nullptr || named == &schema)
+    return;
+  named = nullptr;
+  where += " and " + path;
+}
+
 // Addresses and anchors of all schemas that stand where a schema is expected. The nesting is that of the text.
 void schema_document::register_names(const json_value& schema, const std::string& path, std::uint32_t in, int depth) {
   budget_.work(1 + path.size() / 256);
@@ -215,7 +225,7 @@ void schema_document::register_names(const json_value& schema, const std::string
     const std::size_t hash = id->find('#');
     const std::string address = resolve_address(resources_[in].address, std::string_view(*id).substr(0, hash));
     if (hash != std::string::npos && hash + 1 < id->size())
-      resources_[in].anchors.try_emplace(id->substr(hash + 1), &schema, path); // drafts 4 to 7
+      register_anchor(id->substr(hash + 1), schema, path, in); // drafts 4 to 7
     if (hash != 0 && !id->empty()) {
       if (depth > 0) {
         budget_.memory(sizeof(resource) + 2 * address.size() + path.size());
@@ -225,15 +235,16 @@ void schema_document::register_names(const json_value& schema, const std::string
       } else {
         resources_[0].address = address;
       }
-      resource_by_address_.try_emplace(address, in);
+      if (const auto [same, fresh] = resource_by_address_.try_emplace(address, in); !fresh)
+        same->second = several_resources;
     }
   }
   if (text_at("$anchor") || text_at("$dynamicAnchor"))
     budget_.memory(path.size());
   if (const std::string* anchor = text_at("$anchor"))
-    resources_[in].anchors.try_emplace(*anchor, &schema, path);
+    register_anchor(*anchor, schema, path, in);
   if (const std::string* anchor = text_at("$dynamicAnchor")) {
-    resources_[in].anchors.try_emplace(*anchor, &schema, path);
+    register_anchor(*anchor, schema, path, in);
     ++resources_[0].dynamic_anchors[*anchor];
   }
   for (const auto& [key, value] : schema.members) {
@@ -323,6 +334,8 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
       fail_compile("so_unsupported", failure + "no schema in this text has that address, and nothing is fetched; copy "
                                                "it to $defs and refer to #/$defs/NAME");
     in = found->second;
+    if (in == several_resources)
+      fail_compile("so_syntax", failure + "two schemas of this text have that address");
   }
   const std::string fragment =
       percent_decoded(hash < reference.size() ? reference.substr(hash + 1) : std::string_view(), failure);
@@ -331,6 +344,8 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
   const auto anchor = resources_[in].anchors.find(fragment);
   if (anchor == resources_[in].anchors.end())
     fail_compile("so_unsupported", failure + "no $anchor has that name");
+  if (anchor->second.first == nullptr)
+    fail_compile("so_syntax", failure + "the name is given twice, at " + anchor->second.second);
   return intern(*anchor->second.first, anchor->second.second, in);
 }
 
@@ -404,6 +419,11 @@ private:
       out.push_back(schema(value_->items[i], here() + "/" + std::to_string(i)));
     return out;
   }
+  std::vector<schema_index> one_or_more() {
+    if (value_->is(kind::array) && value_->items.empty())
+      malformed("a list of at least one schema");
+    return schema_list();
+  }
   std::vector<schema_node::keyed> schema_map() {
     if (!value_->is(kind::object))
       malformed("an object of schemas");
@@ -466,6 +486,8 @@ private:
   bool assertion() {
     if (is("type")) {
       json_types bits = 0;
+      if (value_->is(kind::array) && value_->items.empty())
+        malformed("at least one type");
       if (value_->is(kind::array))
         for (const json_value& name : value_->items)
           bits |= one_type(name);
@@ -479,6 +501,11 @@ private:
         malformed("a list of values");
       node_.values = &value_->items;
       node_.value_set = json_value_set(value_->items);
+      if (value_->items.empty()) {
+        node_.always = false;
+        if (document_.empty_enum_.empty())
+          document_.empty_enum_ = here();
+      }
     } else if (is("minimum")) {
       low_ = number();
     } else if (is("maximum")) {
@@ -639,10 +666,10 @@ private:
       node_.all_of = schema_list();
       mark(step::all_of);
     } else if (is("anyOf")) {
-      node_.any_of = schema_list();
+      node_.any_of = one_or_more();
       mark(step::any_of);
     } else if (is("oneOf")) {
-      node_.one_of = schema_list();
+      node_.one_of = one_or_more();
       mark(step::one_of);
     } else if (is("not")) {
       node_.negation = schema();

@@ -127,6 +127,9 @@ public:
 
   json_draft draft() const { return draft_; } // of the whole text
 
+  // Path of a list of values without any; empty if there is none.
+  const std::string& empty_enum() const { return empty_enum_; }
+
   // Refuses the keyword at `path`, or, if lenient, leaves it out with a warning.
   void unsupported(const std::string& path, const std::string& why);
 
@@ -136,7 +139,8 @@ private:
   // A part of the text with an address of its own ($id); the whole text is the first.
   struct resource {
     std::string address;
-    std::map<std::string, std::pair<const json_value*, std::string>, std::less<>> anchors; // with the path
+    // With the path; null: two schemas have the name, whose paths those are.
+    std::map<std::string, std::pair<const json_value*, std::string>, std::less<>> anchors;
     std::map<std::string, int, std::less<>> dynamic_anchors;
     const json_value* root;
     std::string path;
@@ -152,6 +156,7 @@ private:
 
   bool has_keyword(std::string_view keyword) const; // the draft
   void check_draft(const json_value& address, const std::string& path);
+  void register_anchor(const std::string& name, const json_value& schema, const std::string& path, std::uint32_t in);
   void register_names(const json_value& schema, const std::string& path, std::uint32_t in, int depth);
   schema_index intern(const json_value& source, std::string path, std::uint32_t in);
   schema_index resolve(std::string_view reference, std::uint32_t from, const std::string& keyword_path);
@@ -166,8 +171,10 @@ private:
   std::vector<std::string>* warnings_;
   json_draft draft_ = json_draft::d2020;
   std::vector<resource> resources_;
-  std::unordered_map<const json_value*, std::uint32_t> resource_at_; // their roots
-  std::map<std::string, std::uint32_t, std::less<>> resource_by_address_;
+  std::unordered_map<const json_value*, std::uint32_t> resource_at_;      // their roots
+  std::map<std::string, std::uint32_t, std::less<>> resource_by_address_; // or several_resources
+  static constexpr std::uint32_t several_resources = UINT32_MAX;
+  std::string empty_enum_;
   std::deque<entry> entries_;
   std::unordered_map<const json_value*, schema_index> index_of_;
   std::map<std::vector<schema_index>, schema_index> any_of_;

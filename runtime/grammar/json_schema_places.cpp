@@ -48,6 +48,13 @@ bool key_list::contains(const std::string& key) const {
   return keys_.size() > few ? known_.contains(key) : std::find(keys_.begin(), keys_.end(), key) != keys_.end();
 }
 
+void schema_alternative::at_least_members(std::uint64_t count, const std::string& path) {
+  if (count <= min_properties)
+    return;
+  min_properties = count;
+  min_properties_path = path;
+}
+
 void schema_alternative::require(const std::string& key) {
   required.add(key);
   if (forbidden.contains(key))
@@ -62,10 +69,11 @@ void schema_alternative::forbid(const std::string& key) {
 
 std::size_t schema_alternative::bytes() const {
   constexpr std::size_t key = 2 * sizeof(std::string) + 48;
-  return sizeof(*this) + 8 * ((values ? values->size() : 0) + excluded.size() + applied_by.size()) +
-         4 * schemas.size() + sizeof(text_rule) * texts.size() + sizeof(item_rule) * contains.size() +
-         sizeof(one_item) * single_items.size() + sizeof(one_member) * single_members.size() +
-         sizeof(member_rule) * some_member.size() + key * (required.size() + forbidden.size() + unique_items.size()) +
+  return sizeof(*this) + 8 * ((values ? values->size() : 0) + excluded.size() + applied_by.size() + divisors.size()) +
+         min_properties_path.size() + 4 * schemas.size() + sizeof(text_rule) * texts.size() +
+         sizeof(item_rule) * contains.size() + sizeof(one_item) * single_items.size() +
+         sizeof(one_member) * single_members.size() + sizeof(member_rule) * some_member.size() +
+         key * (required.size() + forbidden.size() + unique_items.size()) +
          sizeof(exact_decimal) * (numbers.multiples_of.size() + numbers.not_multiples_of.size());
 }
 
@@ -300,8 +308,10 @@ private:
       a.numbers.at_least(*n.minimum);
     if (n.maximum)
       a.numbers.at_most(*n.maximum);
-    if (n.multiple_of)
+    if (n.multiple_of) {
       a.numbers.multiples_of.push_back(*n.multiple_of);
+      a.divisors.push_back(&n);
+    }
     a.min_length = std::max(a.min_length, n.min_length.value_or(0));
     if (n.max_length)
       lower(a.max_length, *n.max_length);
@@ -318,7 +328,8 @@ private:
       a.unique_items.push_back(n.path + "/uniqueItems");
     if (n.contains && (n.min_contains > 0 || n.max_contains))
       a.contains.push_back({holds(*n.contains), 0, n.min_contains, n.max_contains, n.path + "/contains"});
-    a.min_properties = std::max(a.min_properties, n.min_properties.value_or(0));
+    if (n.min_properties)
+      a.at_least_members(*n.min_properties, n.path + "/minProperties");
     if (n.max_properties)
       lower(a.max_properties, *n.max_properties);
     for (const std::string& key : n.required)
@@ -446,8 +457,10 @@ private:
                         a.numbers.at_least({b.value, !b.exclusive});
                       })});
     if (n.multiple_of)
-      ways.push_back({only(type_number),
-                      rule([d = *n.multiple_of](schema_alternative& a) { a.numbers.not_multiples_of.push_back(d); })});
+      ways.push_back({only(type_number), rule([&n](schema_alternative& a) {
+                        a.numbers.not_multiples_of.push_back(*n.multiple_of);
+                        a.divisors.push_back(&n);
+                      })});
   }
 
   static void texts_fail(std::vector<branch>& ways, const schema_node& n) {
@@ -515,8 +528,8 @@ private:
       ways.push_back({only(type_object),
                       rule([m = *n.min_properties - 1](schema_alternative& a) { lower(a.max_properties, m); })});
     if (n.max_properties)
-      ways.push_back({only(type_object), rule([m = *n.max_properties + 1](schema_alternative& a) {
-                        a.min_properties = std::max(a.min_properties, m);
+      ways.push_back({only(type_object), rule([&n](schema_alternative& a) {
+                        a.at_least_members(*n.max_properties + 1, n.path + "/maxProperties");
                       })});
     if (doubtful(n, type_object))
       return;

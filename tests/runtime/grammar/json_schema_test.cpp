@@ -442,6 +442,16 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
                       {R"({"xa":"s"})", R"({"xa":"s","xa":1})", R"({"xa":"s","y":1})", R"({"y":1})"}) == "TFTF");
 }
 
+BOOST_AUTO_TEST_CASE(large_divisors_between_bounds) {
+  const std::vector<std::string> texts{"0", "-0", "4097", "4097.0", "8194", "4098", "12291", "-4097"};
+  BOOST_TEST(verdicts(R"({"type":"integer","multipleOf":4097,"minimum":0,"maximum":10000})", texts) == "TTTFTFFF");
+  BOOST_TEST(verdicts(R"({"type":"number","multipleOf":4097,"minimum":0,"maximum":10000})", texts) == "TTTTTFFF");
+  BOOST_TEST(verdicts(R"({"type":"integer","not":{"multipleOf":4097},"minimum":0,"maximum":10000})", texts) ==
+             "FFFFFTFF");
+  BOOST_TEST(verdicts(R"({"type":"number","multipleOf":409.75,"minimum":-409.75,"exclusiveMaximum":1639})",
+                      {"-409.75", "-409.750", "0.0", "819.5", "1639", "1229.25", "409.8"}) == "TTTTFTF");
+}
+
 BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
   BOOST_TEST(verdicts(R"({"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":3})",
                       {"[true]", "[true,false]", "[true,true,true]", "[true,true,true,true]"}) == "FTTF");
@@ -532,8 +542,29 @@ BOOST_AUTO_TEST_CASE(refusals_name_keyword_and_path) {
   BOOST_TEST(refusal("5") == "so_syntax: #: a schema is an object, true or false");
   BOOST_TEST(refusal(R"({"type":"array","uniqueItems":true,"items":{"type":"string"}})") ==
              "so_unsupported: #/uniqueItems: only for items of at most 64 values");
-  BOOST_TEST(refusal(R"({"type":"integer","multipleOf":4097})") ==
-             "so_too_complex: #: divisors above 4096 are not supported");
+  const std::string divisors = "divisors above 4096 need bounds with at most 1000 multiples between them";
+  BOOST_TEST(refusal(R"({"properties":{"a":{"type":"integer","multipleOf":4097}}})") ==
+             "so_unsupported: #/properties/a/multipleOf: " + divisors);
+  BOOST_TEST(refusal(R"({"type":"integer","not":{"multipleOf":4097},"minimum":0})") ==
+             "so_unsupported: #/not/multipleOf: " + divisors);
+  BOOST_TEST(refusal(R"({"anyOf":[]})") == "so_syntax: #/anyOf: must be a list of at least one schema");
+  BOOST_TEST(refusal(R"({"oneOf":[]})") == "so_syntax: #/oneOf: must be a list of at least one schema");
+  BOOST_TEST(refusal(R"({"type":[]})") == "so_syntax: #/type: must be at least one type");
+  for (const char* schema : {R"({"$ref":"#/$defs/a","$defs":{"a":{"enum":[]}}})", R"({"allOf":[{"enum":[]}]})"})
+    BOOST_TEST(refusal(schema).find("/enum: it lists no value") != std::string::npos, refusal(schema));
+  BOOST_TEST(refusal(R"({"enum":[]})") == "so_unsatisfiable: #/enum: it lists no value");
+  BOOST_TEST(verdicts(R"({"anyOf":[{"enum":[]},{"not":{"enum":[]},"type":"integer"}]})", {"1", "null"}) == "TF");
+  BOOST_TEST(refusal(R"({"properties":{"a":{"type":"object","minProperties":2}}})")
+                 .starts_with("so_unsupported: #/properties/a/minProperties: at least 2 members"));
+  BOOST_TEST(refusal(R"({"type":"object","not":{"maxProperties":1}})")
+                 .starts_with("so_unsupported: #/not/maxProperties: at least 2 members"));
+  BOOST_TEST(refusal(R"({"$ref":"#x","$defs":{"a":{"$anchor":"x"},"b":{"$anchor":"x"}}})") ==
+             "so_syntax: #/$ref: the reference \"#x\" cannot be resolved: the name is given twice, at #/$defs/a and "
+             "#/$defs/b");
+  BOOST_TEST(refusal(R"({"$ref":"http://e/x","$defs":{"a":{"$id":"http://e/x"},"b":{"$id":"http://e/x"}}})") ==
+             "so_syntax: #/$ref: the reference \"http://e/x\" cannot be resolved: two schemas of this text have that "
+             "address");
+  BOOST_TEST(verdicts(R"({"type":"null","$defs":{"a":{"$anchor":"x"},"b":{"$anchor":"x"}}})", {"null"}) == "T");
   BOOST_TEST(refusal(R"({"type":"string","minLength":3,"maxLength":2})").substr(0, 17) == "so_unsatisfiable:");
   BOOST_TEST(refusal("false").substr(0, 17) == "so_unsatisfiable:");
   BOOST_TEST(refusal(R"({"properties":{"a":true},"required":["b"]})", {}) ==
