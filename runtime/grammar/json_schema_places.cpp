@@ -1,6 +1,7 @@
 #include "runtime/grammar/json_schema_places.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <set>
 
@@ -12,6 +13,7 @@ using kind = json_value::kind;
 
 constexpr std::size_t max_alternatives = 4096;
 constexpr std::size_t max_dependent_branches = 256; // structured_output.md 6.3
+constexpr std::size_t max_joint_branches = 4;       // of anyOf that may hold together and evaluate members or items
 constexpr std::size_t max_trials = 256;             // alternatives looked at for a proof of emptiness
 constexpr int max_proof_depth = 8;                  // places below each other in such a proof
 constexpr std::uint64_t max_proof_items = 16;
@@ -86,6 +88,7 @@ public:
 
   // false from `found` ends the search. Returns whether every alternative was found.
   bool run(const schema_place& place, const std::function<bool(schema_alternative)>& found) {
+    whole_ = &place;
     state first;
     for (auto l = place.rbegin(); l != place.rend(); ++l)
       first.open.push_back(literal(*l));
@@ -267,6 +270,8 @@ private:
         std::vector<branch> branches;
         for (const schema_index i : n.any_of)
           branches.push_back({sub(i)});
+        if (exact_ && n.any_of.size() > 1 && unevaluated_above(s.done, index))
+          joint_branches(branches, index, n);
         next.push_back(choice(std::move(branches)));
         break;
       }
@@ -288,6 +293,45 @@ private:
     if (!placed) // its members count from here, if others say something about them
       s.done.schemas.push_back(index);
     s.open.insert(s.open.end(), std::make_move_iterator(next.rbegin()), std::make_move_iterator(next.rend()));
+  }
+
+  // Whether what this schema evaluates matters to it or to one that applies it.
+  bool unevaluated_above(const schema_alternative& a, schema_index index) const {
+    std::vector<schema_index> open{index};
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const schema_node& n = document_.node(open[i]);
+      if (n.unevaluated || n.unevaluated_items)
+        return true;
+      document_.budget().work(1 + a.applied_by.size() / 16);
+      for (const auto& [schema, parent] : a.applied_by)
+        if (schema == open[i] && std::find(open.begin(), open.end(), parent) == open.end())
+          open.push_back(parent);
+    }
+    return false;
+  }
+
+  // A value that satisfies several branches has evaluated what all of them look at.
+  void joint_branches(std::vector<branch>& branches, schema_index index, const schema_node& n) {
+    const std::vector<schema_index>& list = n.any_of;
+    if (list.size() > max_joint_branches) {
+      for (std::size_t i = 0; i < list.size(); ++i)
+        for (std::size_t k = 0; k < i; ++k)
+          if (schema_place both = *whole_; !excluded_by_type(list[i], list[k]) && !never_both(both, list[k], list[i]))
+            return document_.unsupported(n.path + "/anyOf",
+                                         "below unevaluatedProperties or unevaluatedItems, for more than " +
+                                             std::to_string(max_joint_branches) +
+                                             " branches only if no two of them can hold together");
+      return;
+    }
+    for (std::uint32_t subset = 1; subset < 1u << list.size(); ++subset) {
+      if (std::has_single_bit(subset))
+        continue;
+      branch all;
+      for (std::size_t i = 0; i < list.size(); ++i)
+        if (subset >> i & 1)
+          all.push_back(literal(holds(list[i]), index));
+      branches.push_back(std::move(all));
+    }
   }
 
   // What the keywords of a schema say themselves, members and items apart.
@@ -350,13 +394,21 @@ private:
   }
 
   bool disjoint(schema_index index, const schema_node& n, std::size_t i, std::size_t k) {
-    const schema_node &a = document_.node(n.one_of[i]), &b = document_.node(n.one_of[k]);
-    if (a.types && b.types && (*a.types & *b.types) == 0)
-      return true;
+    const schema_index first = n.one_of[std::min(i, k)], second = n.one_of[std::max(i, k)];
     schema_place both{{claim::holds_but_one_of, index, nullptr}};
-    if (!places_.add(both, holds(n.one_of[std::min(i, k)])) || !places_.add(both, holds(n.one_of[std::max(i, k)])))
+    return excluded_by_type(first, second) || never_both(both, first, second);
+  }
+
+  bool excluded_by_type(schema_index first, schema_index second) const {
+    const schema_node &a = document_.node(first), &b = document_.node(second);
+    return a.types && b.types && (*a.types & *b.types) == 0;
+  }
+
+  // Where the rest of a place holds too.
+  bool never_both(schema_place& both, schema_index first, schema_index second) {
+    if (!places_.add(both, holds(first)) || !places_.add(both, holds(second)))
       return true;
-    return n.one_of[i] != n.one_of[k] && places_.surely_empty(both);
+    return first != second && places_.surely_empty(both);
   }
 
   void condition(std::vector<task>& next, schema_index index, const schema_node& n) {
@@ -628,6 +680,7 @@ private:
   schema_places& places_;
   schema_document& document_;
   bool exact_;
+  const schema_place* whole_ = nullptr;
   std::size_t trials_ = 0;
   std::vector<state> stack_;
   charged_memory held_;

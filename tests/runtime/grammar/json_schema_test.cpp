@@ -403,6 +403,41 @@ BOOST_AUTO_TEST_CASE(branches_that_overlap_in_what_is_unevaluated) {
                       {R"({"a":1})", R"({"b":1})", R"({"c":1})", R"({"a":1,"b":1})"}) == "TTFT");
 }
 
+// Several branches of anyOf may hold, and then all of them have evaluated something.
+BOOST_AUTO_TEST_CASE(branches_that_hold_together_evaluate_together) {
+  const auto branch = [](const std::string& key) {
+    return R"({"properties":{")" + key + R"(":{"type":"integer"}},"required":[")" + key + "\"]}";
+  };
+  const std::string three = R"("anyOf":[)" + branch("a") + "," + branch("b") + "," + branch("c") + "]";
+  const std::vector<std::string> texts{R"({"a":1})",
+                                       R"({"a":1,"b":1})",
+                                       R"({"a":1,"c":1})",
+                                       R"({"b":1,"c":1})",
+                                       R"({"a":1,"b":1,"c":1})",
+                                       R"({"a":1,"b":"x"})",
+                                       R"({"a":1,"d":1})",
+                                       "{}"};
+  BOOST_TEST(verdicts(R"({"type":"object",)" + three + R"(,"unevaluatedProperties":false})", texts) == "TTTTTFFF");
+  BOOST_TEST(
+      verdicts(R"({"type":"object","unevaluatedProperties":false,"allOf":[{"$ref":"#/$defs/t"}],"$defs":{"t":{)" +
+                   three + "}}}",
+               texts) == "TTTTTFFF");
+  BOOST_TEST(verdicts(R"({"type":"array","anyOf":[{"prefixItems":[{"const":1}]},{"prefixItems":[true,{"const":2}]}],
+                          "unevaluatedItems":false})",
+                      {"[1]", "[1,2]", "[3]", "[3,2]", "[1,2,3]"}) == "TTTTF");
+  const std::string five = three.substr(0, three.size() - 1) + "," + branch("d") + "," + branch("e") + "]";
+  BOOST_TEST(
+      refusal(R"({"type":"object",)" + five + R"(,"unevaluatedProperties":false})") ==
+      "so_unsupported: #/anyOf: below unevaluatedProperties or unevaluatedItems, for more than 4 branches only if "
+      "no two of them can hold together");
+  std::string kinds;
+  for (int i = 0; i < 5; ++i)
+    kinds += (i > 0 ? "," : "") +
+             (R"({"properties":{"k":{"const":)" + std::to_string(i) + R"(},"v":true},"required":["k"]})");
+  BOOST_TEST(verdicts(R"({"type":"object","anyOf":[)" + kinds + R"(],"unevaluatedProperties":false})",
+                      {R"({"k":4,"v":1})", R"({"k":5})", R"({"k":1,"w":1})"}) == "TFF");
+}
+
 BOOST_AUTO_TEST_CASE(what_applies_to_objects_evaluates_nothing_in_arrays) {
   for (const char* keyword : {"dependentSchemas", "dependencies"}) {
     const std::string rule = std::string("\"") + keyword + R"(":{"b":{"prefixItems":[true]}})";
