@@ -10,6 +10,13 @@ using state = grammar_pool_state;
 
 void start_jobs(self_ptr self);
 
+std::string shown_seconds(double s) {
+  std::string text = std::to_string(s);
+  while (text.ends_with('0'))
+    text.pop_back();
+  return text.ends_with('.') ? text + '0' : text;
+}
+
 void answer(self_ptr self, const state::waiter_key& key, const constraint_cache::entry& compiled) {
   auto& st = state_of(self);
   const auto at = st.waiters.find(key);
@@ -19,6 +26,9 @@ void answer(self_ptr self, const state::waiter_key& key, const constraint_cache:
   d.number = key.second;
   if (compiled)
     d.grammar = *compiled;
+  else if (compiled.failure().code == "so_timeout") // a compiler's: not kept, since it may be quicker another time
+    d.failure = {"so_too_complex", "compiling it takes more than " + shown_seconds(st.settings.compile_seconds) +
+                                       " s of processor time; simplify it"};
   else
     d.failure = compiled.failure();
   tell(self, at->second.scheduler, std::move(d));

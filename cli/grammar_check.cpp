@@ -95,7 +95,7 @@ private:
         return false;
     }
     fill();
-    return has_bit(row_.data(), vocabulary_->end_token());
+    return matcher.can_end();
   }
 
   const tokenizer& tokenizer_;

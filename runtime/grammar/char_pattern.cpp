@@ -469,8 +469,13 @@ void translate(const char_pattern& p, char_nfa& nfa, std::uint32_t from, std::ui
 } // namespace
 
 result<char_pattern> parse_pattern(std::string_view expression, pattern_options options) {
-  if (!is_valid_utf8(expression))
-    return error{"so_syntax", "a regular expression that is not valid UTF-8"};
+  std::size_t position = 1;
+  for (std::string_view rest = expression; !rest.empty(); ++position) {
+    const utf8_sequence c = read_utf8(rest);
+    if (c.state != utf8_sequence::kind::valid)
+      return error{"so_syntax", "position " + std::to_string(position) + ": this is not valid UTF-8"};
+    rest.remove_prefix(c.length);
+  }
   return parser(expression, options).whole();
 }
 

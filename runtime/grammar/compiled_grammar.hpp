@@ -42,7 +42,8 @@ private:
 };
 
 // Compiles what `root` can read. Throws grammar_failure: so_unsatisfiable where root has no finite word, so_syntax for
-// a rule without definition and for a token id outside the vocabulary, so_too_complex, so_timeout.
+// a rule without definition and for a token id outside the vocabulary, so_unsupported for the end token as a part of
+// the text, so_too_complex, so_timeout.
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
                                                         std::shared_ptr<const token_vocabulary> vocabulary,
                                                         std::vector<std::string> warnings = {});

@@ -41,8 +41,18 @@ std::optional<constraint_cache::entry> constraint_cache::find(const std::string&
   return compiled;
 }
 
+namespace {
+
+// Of the text alone, so that it fails in the same way every time.
+bool lasting(const error& why) {
+  return why.code == "so_syntax" || why.code == "so_unsupported" || why.code == "so_unsatisfiable" ||
+         why.code == "so_too_complex";
+}
+
+} // namespace
+
 void constraint_cache::insert(const std::string& key, const entry& compiled) {
-  if (max_bytes_ == 0 || (!compiled && compiled.failure().code == "so_timeout") || by_key_.contains(key))
+  if (max_bytes_ == 0 || (!compiled && !lasting(compiled.failure())) || by_key_.contains(key))
     return;
   by_age_.push_front({key, compiled, 0});
   by_key_.emplace(by_age_.front().key, by_age_.begin());

@@ -15,7 +15,7 @@ namespace troupe {
 std::string constraint_key(const constraint& what, std::string_view salt);
 
 // The least recently used go first when more than the limit is held; sizes are those of the grammars with the masks
-// that they have by now. Refusals are kept too, except those for time. Belongs to one thread.
+// that they have by now. Refusals that the text itself is the reason of are kept too. Belongs to one thread.
 class constraint_cache {
 public:
   using entry = result<std::shared_ptr<const compiled_grammar>>;

@@ -56,9 +56,9 @@ std::string ipv6() { // RFC 4291, 2.2
   return group(out);
 }
 
-// RFC 1123: labels of at most 63 characters, 253 in all. An automaton that knows both counts exactly would need 30,000
-// states, so labels with their dots are counted in steps of four characters: no name is too long, and some names of
-// more than 125 characters are left out.
+// RFC 1123: labels of at most 63 characters, 253 in all. An automaton that knows both counts exactly needs 24,125
+// states, more than a rule may have, so labels with their dots are counted in steps of four characters: no name is too
+// long, and some names of more than 125 characters are left out.
 char_dfa hostname() {
   constexpr std::uint32_t steps = 254 / 4, longest = 63, step = 4;
   constexpr std::uint32_t kinds = longest + 1; // of states with the same number of steps before their label

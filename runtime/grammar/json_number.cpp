@@ -1,5 +1,7 @@
 #include "runtime/grammar/json_number.hpp"
 
+#include "runtime/base/check.hpp"
+#include "runtime/grammar/char_pattern.hpp"
 #include "runtime/grammar/compile_budget.hpp"
 
 #include <algorithm>
@@ -192,6 +194,67 @@ struct divisor_rule {
   bool wanted;
 };
 
+// None: too large.
+std::optional<divisor_rule> rule_of(const exact_decimal& d, bool wanted, bool fractions) {
+  if (-d.exponent > 18 || std::max<std::int64_t>(d.integer_digits(), std::ssize(d.digits)) > 18)
+    return std::nullopt;
+  divisor_rule rule{std::stoull(d.exponent > 0 ? d.plain() : d.digits), std::max<std::int64_t>(-d.exponent, 0), wanted};
+  if (!fractions) {
+    // Integers: n * 10^places is a multiple of m exactly if n is one of m / gcd(m, 10^places).
+    std::uint64_t power = 1;
+    for (std::int64_t i = 0; i < rule.places; ++i)
+      power *= 10;
+    rule.modulus /= std::gcd(rule.modulus, power);
+    rule.places = 0;
+  }
+  return rule.modulus <= max_divisor ? std::optional(rule) : std::nullopt;
+}
+
+// value * 10^places without what is behind the point; none beyond 18 digits.
+std::optional<std::int64_t> scaled(const exact_decimal& value, std::int64_t places) {
+  const std::int64_t digits = value.integer_digits() + places;
+  if (digits > 18)
+    return std::nullopt;
+  if (digits <= 0)
+    return 0;
+  std::string text = value.digits.substr(0, static_cast<std::size_t>(digits));
+  text.append(static_cast<std::size_t>(digits) - text.size(), '0');
+  return value.negative ? -std::stoll(text) : std::stoll(text);
+}
+
+// The multiples between the bounds, and perhaps a few more; none if they are too many to be listed.
+std::optional<std::vector<exact_decimal>> multiples(const number_rules& rules, const exact_decimal& d) {
+  const std::int64_t places = std::max<std::int64_t>(-d.exponent, 0);
+  const auto step = places <= 18 ? scaled(d, places) : std::nullopt;
+  const auto low = step && rules.low ? scaled(rules.low->value, places) : std::nullopt;
+  const auto high = low && rules.high ? scaled(rules.high->value, places) : std::nullopt;
+  if (!high || *high / *step - *low / *step > max_listed_multiples)
+    return std::nullopt;
+  std::vector<exact_decimal> out;
+  for (std::int64_t k = *low / *step - 1; k <= *high / *step + 1; ++k)
+    out.push_back(exact_decimal::of(std::to_string(k * *step) + "e-" + std::to_string(places)));
+  return out;
+}
+
+char_dfa spellings_of(const std::vector<exact_decimal>& values, bool fractions) {
+  std::string expression;
+  for (const exact_decimal& v : values) {
+    if (!expression.empty())
+      expression += '|';
+    if (v.zero())
+      expression += "-?";
+    for (const char c : v.plain())
+      expression += c == '.' ? "\\." : std::string(1, c);
+    if (fractions)
+      expression += v.integral() ? "(?:\\.0+)?" : "0*";
+  }
+  if (values.empty())
+    return char_dfa::nothing();
+  const auto pattern = parse_pattern(expression);
+  TROUPE_CHECK(pattern, "an expression for numbers is malformed");
+  return matched_texts(*pattern);
+}
+
 enum class phase : std::uint8_t { begin, zero, integer, point, fraction };
 
 struct number_state {
@@ -268,21 +331,10 @@ private:
   }
 
   void divide(const exact_decimal& d, bool wanted) {
-    const std::string digits = d.exponent >= 0 && d.integer_digits() <= 18 ? d.plain() : d.digits;
-    if (digits.size() > 18 || -d.exponent > 18 || (d.exponent > 0 && d.integer_digits() > 18))
-      throw automaton_too_large("a divisor has too many digits");
-    divisor_rule rule{std::stoull(digits), std::max<std::int64_t>(-d.exponent, 0), wanted};
-    if (!rules_.fractions && wanted) {
-      // Integers: n * 10^places is a multiple of m exactly if n is one of m / gcd(m, 10^places).
-      std::uint64_t power = 1;
-      for (std::int64_t i = 0; i < rule.places; ++i)
-        power *= 10;
-      rule.modulus /= std::gcd(rule.modulus, power);
-      rule.places = 0;
-    }
-    if (rule.modulus > max_divisor)
+    const std::optional<divisor_rule> rule = rule_of(d, wanted, rules_.fractions);
+    if (!rule)
       throw automaton_too_large("divisors above " + std::to_string(max_divisor) + " are not supported");
-    divisors_.push_back(rule);
+    divisors_.push_back(*rule);
   }
 
   std::uint32_t number(const number_state& s) {
@@ -423,12 +475,29 @@ char_dfa plain_numbers(bool with_fraction) {
 
 } // namespace
 
+bool divisor_fits(const number_rules& rules, const exact_decimal& divisor) {
+  return rule_of(divisor, true, rules.fractions) || multiples(rules, divisor);
+}
+
 char_dfa number_spellings(const number_rules& rules) {
   if (!rules.integers && !rules.fractions)
     return char_dfa::nothing();
   if (rules.plain() && rules.integers)
     return plain_numbers(rules.fractions);
-  return number_language(rules).build();
+  for (const exact_decimal& d : rules.multiples_of)
+    if (!rule_of(d, true, rules.fractions))
+      if (auto listed = multiples(rules, d)) {
+        std::erase_if(*listed, [&](const exact_decimal& v) { return !rules.allows(v); });
+        return spellings_of(*listed, rules.fractions);
+      }
+  number_rules left = rules;
+  std::erase_if(left.not_multiples_of, [&](const exact_decimal& d) {
+    const auto listed = rule_of(d, false, rules.fractions) ? std::nullopt : multiples(rules, d);
+    if (listed)
+      left.excluded.insert(left.excluded.end(), listed->begin(), listed->end());
+    return listed.has_value();
+  });
+  return number_language(left).build();
 }
 
 } // namespace troupe

@@ -34,6 +34,7 @@ struct exact_decimal {
 inline constexpr std::int64_t max_exponent = 1'000'000'000;
 inline constexpr std::int64_t max_plain_digits = 4096;
 inline constexpr std::uint64_t max_divisor = 4096;
+inline constexpr std::int64_t max_listed_multiples = 1000; // of larger divisors, between bounds
 
 bool is_multiple(const exact_decimal& value, const exact_decimal& divisor); // divisor > 0
 
@@ -55,7 +56,10 @@ struct number_rules {
   bool allows(const exact_decimal& value) const;
 };
 
-// ASCII texts. Throws automaton_too_large: bounds of more than max_plain_digits digits, divisors above max_divisor.
+// Whether there is room for a divisor: it is at most max_divisor, or the bounds leave few multiples of it.
+bool divisor_fits(const number_rules& rules, const exact_decimal& divisor);
+
+// ASCII texts. Throws automaton_too_large: bounds of more than max_plain_digits digits, divisors that do not fit.
 char_dfa number_spellings(const number_rules& rules);
 
 } // namespace troupe

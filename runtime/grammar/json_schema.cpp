@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 namespace troupe {
@@ -16,7 +19,10 @@ using kind = json_value::kind;
 constexpr std::uint32_t max_indented_depth = 32; // containers below are left out: indentation has no finite grammar
 constexpr std::size_t max_any_order = 12, max_unique_values = 64;
 constexpr std::size_t max_free_members = 6; // in any order behind the declared ones
-constexpr std::size_t max_side_rules = 4;   // `contains` and negated keywords that ask for some item or member
+constexpr std::uint64_t max_told_apart = 3; // keys that are not declared and have to differ
+constexpr std::size_t sets_of_keys = 11, places_of_keys = 3;
+constexpr double max_steps_apart = 2000;  // of the graph that tells them apart
+constexpr std::size_t max_side_rules = 4; // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {
 public:
@@ -32,7 +38,10 @@ public:
 
   grammar_rule compile() {
     schema_place root;
-    if (!places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr}))
+    const bool possible = places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr});
+    if (!possible && !document_.empty_enum().empty())
+      fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
+    if (!possible)
       return builder_.define("root", builder_.never());
     const grammar_rule rule = rule_of(root, 0);
     while (!open_.empty()) { // places are found while others are compiled; a list instead of recursion
@@ -43,6 +52,8 @@ public:
         builder_.define(target, value);
         if (target == rule && value == builder_.never() && !unsatisfiable_.empty())
           fail_compile("so_unsatisfiable", unsatisfiable_);
+        if (target == rule && value == builder_.never() && !document_.empty_enum().empty())
+          fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
       } catch (const automaton_too_large& e) {
         fail_compile("so_too_complex", path_of(place) + ": " + e.what());
       }
@@ -206,7 +217,7 @@ private:
           }))
         ways.push_back(builder_.literal(truth ? "true" : "false"));
     if (types & type_number)
-      ways.push_back(builder_.regular(number_spellings(places_.numbers(a))));
+      ways.push_back(builder_.regular(number_spellings(numbers(a))));
     if (types & type_string)
       ways.push_back(text(a));
     const bool room = !options_.indent || depth < max_indented_depth;
@@ -225,6 +236,20 @@ private:
       asked |= document_.node(s).array_keywords ? type_array : 0;
     }
     return (a.types & asked) ? a.types & asked : a.types;
+  }
+
+  number_rules numbers(const schema_alternative& a) {
+    number_rules rules = places_.numbers(a);
+    for (const schema_node* n : a.divisors) {
+      if (divisor_fits(rules, *n->multiple_of))
+        continue;
+      document_.unsupported(n->path + "/multipleOf",
+                            "divisors above " + std::to_string(max_divisor) + " need bounds with at most " +
+                                std::to_string(max_listed_multiples) + " multiples between them");
+      std::erase(rules.multiples_of, *n->multiple_of); // where it may be left out
+      std::erase(rules.not_multiples_of, *n->multiple_of);
+    }
+    return rules;
   }
 
   grammar_expr text(const schema_alternative& a) {
@@ -463,6 +488,7 @@ private:
     std::uint64_t min, max;
     std::uint32_t side_rules = 0; // bits that have to be satisfied
     std::uint32_t by_key = 0;     // those of them that a key alone satisfies
+    std::uint64_t told_apart = 1; // undeclared members that count towards `min`, being of different parts
   };
 
   grammar_expr object(const schema_alternative& a, std::uint32_t depth) {
@@ -507,17 +533,60 @@ private:
     split_members(shape);
     if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
       shape.ordered = shape.declared.size();
-    undeclared_members(shape, a, names, closed, depth);
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
-    if (const std::size_t sure = shape.declared.size() + 1; !shape.undeclared.empty() && shape.min > sure)
-      fail_compile("so_unsupported", (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
-                                         ": at least " + std::to_string(shape.min) +
-                                         " members, but keys that are not declared could be one key written twice; "
-                                         "declare more of them, or ask for at most " +
-                                         std::to_string(sure));
-    return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
-                                                           : ordered_object(shape, depth);
+    undeclared_members(shape, a, names, closed, depth, {});
+    const auto whole = [&] {
+      return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
+                                                             : ordered_object(shape, depth);
+    };
+    if (shape.undeclared.empty() || shape.min <= shape.declared.size() + 1)
+      return whole();
+    shape.told_apart =
+        shape.min - static_cast<std::uint64_t>(std::count_if(shape.declared.begin(), shape.declared.end(),
+                                                             [](const auto& d) { return d.required; }));
+    std::vector<grammar_expr> ways; // by the place in which the keys differ
+    for (std::size_t at = 0; shape.told_apart <= max_told_apart && at < places_of_keys; ++at) {
+      shape.undeclared.clear();
+      undeclared_members(shape, a, names, closed, depth, at);
+      std::set<std::size_t> parts;
+      for (const member& m : shape.undeclared)
+        parts.insert(m.part);
+      const std::size_t sets = 1 + parts.size() + (shape.told_apart > 2 ? parts.size() * (parts.size() - 1) / 2 : 0);
+      const std::size_t free = options_.any_order ? shape.declared.size() : shape.declared.size() - shape.ordered;
+      const double steps = std::ldexp(static_cast<double>(sets * shape.undeclared.size()), static_cast<int>(free)) *
+                           static_cast<double>(shape.max == unbounded ? 1 : shape.max);
+      if (parts.size() >= shape.told_apart && steps <= max_steps_apart)
+        ways.push_back(builder_.call(builder_.define("object", whole())));
+    }
+    if (ways.empty())
+      fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
+                                         " members, but keys that are not declared could be one key written twice; at "
+                                         "most " +
+                                         std::to_string(max_told_apart) +
+                                         " can be told apart, by their first characters; declare more of them");
+    return builder_.alternatives(ways);
+  }
+
+  // Keys sorted by the character in one place, neighbours apart: those of different sets differ.
+  static std::deque<char_dfa> by_character(std::size_t place) {
+    constexpr std::u32string_view characters = U"0123456789abcdefghijklmnopqrstuvwxyz";
+    const auto any = [](std::size_t to) {
+      const auto target = static_cast<std::uint32_t>(to);
+      return std::vector<char_dfa::edge>{{0, 0xD7FF, target}, {0xE000, 0x10FFFF, target}};
+    };
+    std::deque<char_dfa> out;
+    for (std::size_t set = 0; set < sets_of_keys; ++set) {
+      std::vector<char_dfa::raw_state> states;
+      for (std::size_t i = 0; i < place; ++i)
+        states.push_back({false, any(i + 1)});
+      states.push_back({false, {}});
+      for (std::size_t i = set; i < characters.size(); i += sets_of_keys)
+        states.back().edges.push_back({characters[i], characters[i], static_cast<std::uint32_t>(place + 1)});
+      states.push_back({true, any(place + 1)});
+      out.push_back(char_dfa::of_states(states));
+    }
+    return out;
   }
 
   void split_members(object_shape& shape) {
@@ -577,9 +646,9 @@ private:
     return out;
   }
 
-  // Keys that no schema here declares, sorted by the patterns that they match.
+  // Keys that no schema here declares, sorted by the patterns that they match, and by the character in a place.
   void undeclared_members(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
-                          schema_places::closing closed, std::uint32_t depth) {
+                          schema_places::closing closed, std::uint32_t depth, std::optional<std::size_t> by_place) {
     char_dfa declared; // made below, where it is needed
     std::vector<const char_dfa*> languages{&declared};
     std::deque<char_dfa> name_languages;
@@ -598,6 +667,11 @@ private:
     const std::size_t first_rule = languages.size();
     for (const schema_alternative::member_rule& r : a.some_member)
       languages.push_back(r.keys.get());
+    std::deque<char_dfa> sets;
+    if (by_place)
+      sets = by_character(*by_place);
+    for (const char_dfa& set : sets)
+      languages.push_back(&set);
     if (languages.size() > 64)
       throw automaton_too_large("more than 60 patterns for the keys of one object");
     if (first_name == 1 && !places_.undeclared_place(
@@ -634,14 +708,14 @@ private:
   }
 
   // A key that is not declared may come twice, and readers of JSON take the last value of the two. What such members
-  // count for must hold whichever of them were one key: all of them count as one member towards the least number, and a
+  // count for must hold whichever of them were one key: towards the least number those of different parts count, and a
   // side rule that one of them satisfies is open again once another of the same part, perhaps its key, does not.
   struct object_state {
     // In order: number of the next declared member, and where all ordered ones are passed, plus the set of the written
     // ones among the others. In any order: set of the written ones.
     std::uint64_t progress = 0;
-    std::uint64_t written = 0, different = 0; // members, and keys that differ for sure; as far as they matter
-    bool other = false;                       // one of the members is not declared
+    std::uint64_t written = 0, different = 0;          // members, and keys that differ for sure; as far as they matter
+    std::array<std::uint16_t, max_told_apart> parts{}; // of the undeclared ones, from 1, sorted, if they still matter
     std::array<std::uint16_t, max_side_rules> satisfied{}; // 0 = not, 1 = for good, 2 + part
     auto operator<=>(const object_state&) const = default;
   };
@@ -650,9 +724,19 @@ private:
     const bool is_declared = m.part == member::declared;
     s.progress = progress;
     s.written = std::min(s.written + 1, shape.max != unbounded ? shape.max : 0);
-    if (is_declared || !s.other)
-      s.different = std::min(s.different + 1, shape.min);
-    s.other = s.other || (!is_declared && shape.min > 0);
+    // Where undeclared ones need not be told apart, all are of one part.
+    const auto part = static_cast<std::uint16_t>(shape.told_apart > 1 ? m.part + 1 : 1);
+    auto& parts = s.parts;
+    if (is_declared)
+      ++s.different;
+    else if (parts[parts.size() - shape.told_apart] == 0 && std::find(parts.begin(), parts.end(), part) == parts.end())
+      *parts.begin() = part;
+    std::sort(parts.begin(), parts.end());
+    const auto told_apart = static_cast<std::uint64_t>(parts.end() - std::upper_bound(parts.begin(), parts.end(), 0));
+    if (s.different + told_apart >= shape.min) {
+      s.different = shape.min;
+      parts = {};
+    }
     for (std::size_t r = 0; r < s.satisfied.size(); ++r) {
       std::uint16_t& by = s.satisfied[r];
       const auto here = static_cast<std::uint16_t>(is_declared || (shape.by_key >> r & 1) != 0 ? 1 : 2 + m.part);

@@ -29,6 +29,50 @@ constexpr std::array<std::string_view, 4> schema_lists{"allOf", "anyOf", "oneOf"
 constexpr std::array<std::string_view, 6> schema_maps{
     "properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"};
 
+// Keywords that not all drafts have. Elsewhere they are unknown ones, which have no effect. (`dependencies` and
+// `definitions` are read in all drafts, a list as `items` and the exclusive bounds in all their forms.)
+struct lifetime {
+  std::string_view keyword;
+  json_draft first, last = json_draft::d2020;
+};
+constexpr std::array<lifetime, 19> lifetimes{{{"id", json_draft::d4, json_draft::d4},
+                                              {"$id", json_draft::d6},
+                                              {"const", json_draft::d6},
+                                              {"contains", json_draft::d6},
+                                              {"propertyNames", json_draft::d6},
+                                              {"if", json_draft::d7},
+                                              {"then", json_draft::d7},
+                                              {"else", json_draft::d7},
+                                              {"$anchor", json_draft::d2019},
+                                              {"$recursiveRef", json_draft::d2019, json_draft::d2019},
+                                              {"minContains", json_draft::d2019},
+                                              {"maxContains", json_draft::d2019},
+                                              {"dependentRequired", json_draft::d2019},
+                                              {"dependentSchemas", json_draft::d2019},
+                                              {"unevaluatedItems", json_draft::d2019},
+                                              {"unevaluatedProperties", json_draft::d2019},
+                                              {"prefixItems", json_draft::d2020},
+                                              {"$dynamicRef", json_draft::d2020},
+                                              {"$dynamicAnchor", json_draft::d2020}}};
+
+// As $schema names them, behind the common start.
+constexpr std::string_view draft_address = "json-schema.org/draft";
+constexpr std::array<std::string_view, 5> draft_names{"-04", "-06", "-07", "/2019-09", "/2020-12"};
+
+bool names_draft(const json_value& address) {
+  return address.is(kind::string) && address.text.find(draft_address) != std::string::npos;
+}
+
+// None: one whose keywords are not read here.
+std::optional<json_draft> draft_of(const json_value& address) {
+  const std::string_view name =
+      std::string_view(address.text).substr(address.text.find(draft_address) + draft_address.size());
+  for (std::size_t i = 0; i < draft_names.size(); ++i)
+    if (name.starts_with(draft_names[i]))
+      return static_cast<json_draft>(i);
+  return std::nullopt;
+}
+
 bool known(const auto& names, std::string_view key) {
   return std::find(names.begin(), names.end(), key) != names.end();
 }
@@ -117,10 +161,8 @@ schema_document::schema_document(std::string_view text, options how, compile_bud
     fail_compile(parsed.failure().code == "so_syntax" ? "so_syntax" : "so_too_complex",
                  "JSON schema: " + parsed.failure().message);
   text_ = std::move(*parsed);
-  if (const json_value* draft = text_.is(kind::object) ? text_.find("$schema") : nullptr) {
-    old_ids_ = draft->text.find("draft-04") != std::string::npos;
-    contains_evaluates_ = draft->text.find("2019-09") == std::string::npos;
-  }
+  if (const json_value* named = text_.is(kind::object) ? text_.find("$schema") : nullptr; named && names_draft(*named))
+    draft_ = draft_of(*named).value_or(draft_);
   resources_.push_back({"", {}, {}, &text_, "#"});
   register_names(text_, "#", 0, 0);
   resource_by_address_.try_emplace("", 0);
@@ -138,20 +180,52 @@ void schema_document::unsupported(const std::string& path, const std::string& wh
     warnings_->push_back(std::move(text));
 }
 
+bool schema_document::has_keyword(std::string_view keyword) const {
+  const auto l =
+      std::find_if(lifetimes.begin(), lifetimes.end(), [&](const lifetime& x) { return x.keyword == keyword; });
+  return l == lifetimes.end() || (l->first <= draft_ && draft_ <= l->last);
+}
+
+// One draft for the whole text; an address elsewhere names none.
+void schema_document::check_draft(const json_value& address, const std::string& path) {
+  if (!names_draft(address))
+    return;
+  const std::optional<json_draft> draft = draft_of(address);
+  if (!draft)
+    unsupported(path, "the draft " + quoted_json(address.text) +
+                          " has other keywords; drafts 4, 6, 7, 2019-09 and 2020-12 are read");
+  else if (*draft != draft_)
+    unsupported(path, "the draft " + quoted_json(address.text) +
+                          " is not that of the whole schema, json-schema.org/draft" +
+                          std::string(draft_names[static_cast<std::size_t>(draft_)]));
+}
+
+// A name that two schemas have means neither of them.
+void schema_document::register_anchor(const std::string& name, const json_value& schema, const std::string& path,
+                                      std::uint32_t in) {
+  auto& [named, where] = resources_[in].anchors.try_emplace(name, &schema, path).first->second;
+  if (named == nullptr || named == &schema)
+    return;
+  named = nullptr;
+  where += " and " + path;
+}
+
 // Addresses and anchors of all schemas that stand where a schema is expected. The nesting is that of the text.
 void schema_document::register_names(const json_value& schema, const std::string& path, std::uint32_t in, int depth) {
   budget_.work(1 + path.size() / 256);
   if (!schema.is(kind::object))
     return;
   const auto text_at = [&](std::string_view key) -> const std::string* {
-    const json_value* v = schema.find(key);
+    const json_value* v = has_keyword(key) ? schema.find(key) : nullptr;
     return v && v->is(kind::string) ? &v->text : nullptr;
   };
-  if (const std::string* id = text_at(old_ids_ ? "id" : "$id")) {
+  if (const json_value* address = schema.find("$schema"))
+    check_draft(*address, path + "/$schema");
+  if (const std::string* id = text_at(draft_ == json_draft::d4 ? "id" : "$id")) {
     const std::size_t hash = id->find('#');
     const std::string address = resolve_address(resources_[in].address, std::string_view(*id).substr(0, hash));
     if (hash != std::string::npos && hash + 1 < id->size())
-      resources_[in].anchors.try_emplace(id->substr(hash + 1), &schema, path); // drafts 4 to 7
+      register_anchor(id->substr(hash + 1), schema, path, in); // drafts 4 to 7
     if (hash != 0 && !id->empty()) {
       if (depth > 0) {
         budget_.memory(sizeof(resource) + 2 * address.size() + path.size());
@@ -161,15 +235,16 @@ void schema_document::register_names(const json_value& schema, const std::string
       } else {
         resources_[0].address = address;
       }
-      resource_by_address_.try_emplace(address, in);
+      if (const auto [same, fresh] = resource_by_address_.try_emplace(address, in); !fresh)
+        same->second = several_resources;
     }
   }
   if (text_at("$anchor") || text_at("$dynamicAnchor"))
     budget_.memory(path.size());
   if (const std::string* anchor = text_at("$anchor"))
-    resources_[in].anchors.try_emplace(*anchor, &schema, path);
+    register_anchor(*anchor, schema, path, in);
   if (const std::string* anchor = text_at("$dynamicAnchor")) {
-    resources_[in].anchors.try_emplace(*anchor, &schema, path);
+    register_anchor(*anchor, schema, path, in);
     ++resources_[0].dynamic_anchors[*anchor];
   }
   for (const auto& [key, value] : schema.members) {
@@ -259,6 +334,8 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
       fail_compile("so_unsupported", failure + "no schema in this text has that address, and nothing is fetched; copy "
                                                "it to $defs and refer to #/$defs/NAME");
     in = found->second;
+    if (in == several_resources)
+      fail_compile("so_syntax", failure + "two schemas of this text have that address");
   }
   const std::string fragment =
       percent_decoded(hash < reference.size() ? reference.substr(hash + 1) : std::string_view(), failure);
@@ -267,6 +344,8 @@ schema_index schema_document::resolve(std::string_view reference, std::uint32_t 
   const auto anchor = resources_[in].anchors.find(fragment);
   if (anchor == resources_[in].anchors.end())
     fail_compile("so_unsupported", failure + "no $anchor has that name");
+  if (anchor->second.first == nullptr)
+    fail_compile("so_syntax", failure + "the name is given twice, at " + anchor->second.second);
   return intern(*anchor->second.first, anchor->second.second, in);
 }
 
@@ -311,6 +390,8 @@ public:
       fail_compile("so_syntax", node_.path + ": a schema is an object, true or false");
     for (const auto& [key, value] : source_.members) {
       document_.budget_.work();
+      if (!document_.has_keyword(key))
+        continue;
       keyword_ = &key;
       value_ = &value;
       assertion() || of_arrays() || of_objects() || at_same_place();
@@ -337,6 +418,11 @@ private:
     for (std::size_t i = 0; i < value_->items.size(); ++i)
       out.push_back(schema(value_->items[i], here() + "/" + std::to_string(i)));
     return out;
+  }
+  std::vector<schema_index> one_or_more() {
+    if (value_->is(kind::array) && value_->items.empty())
+      malformed("a list of at least one schema");
+    return schema_list();
   }
   std::vector<schema_node::keyed> schema_map() {
     if (!value_->is(kind::object))
@@ -400,6 +486,8 @@ private:
   bool assertion() {
     if (is("type")) {
       json_types bits = 0;
+      if (value_->is(kind::array) && value_->items.empty())
+        malformed("at least one type");
       if (value_->is(kind::array))
         for (const json_value& name : value_->items)
           bits |= one_type(name);
@@ -413,6 +501,11 @@ private:
         malformed("a list of values");
       node_.values = &value_->items;
       node_.value_set = json_value_set(value_->items);
+      if (value_->items.empty()) {
+        node_.always = false;
+        if (document_.empty_enum_.empty())
+          document_.empty_enum_ = here();
+      }
     } else if (is("minimum")) {
       low_ = number();
     } else if (is("maximum")) {
@@ -421,12 +514,12 @@ private:
       if (value_->is(kind::boolean)) // draft 4: about minimum
         low_exclusive_ = truth();
       else
-        at_least({number(), true});
+        at_least(exclusive_bound());
     } else if (is("exclusiveMaximum")) {
       if (value_->is(kind::boolean))
         high_exclusive_ = truth();
       else
-        at_most({number(), true});
+        at_most(exclusive_bound());
     } else if (is("multipleOf")) {
       if (number().negative || number().zero())
         malformed("a number above 0");
@@ -445,6 +538,11 @@ private:
     return true;
   }
 
+  number_rules::bound exclusive_bound() {
+    if (document_.draft_ == json_draft::d4) // has only the other form
+      node_.doubts.push_back({type_number, here()});
+    return {number(), true};
+  }
   void at_least(const number_rules::bound& b) {
     number_rules rules{.low = node_.minimum};
     rules.at_least(b);
@@ -550,6 +648,8 @@ private:
       else
         node_.dependent_schemas.push_back({key, schema(needs, here() + pointer_part(key))});
     }
+    if (is("dependencies") && document_.draft_ >= json_draft::d2019)
+      node_.doubts.push_back({type_object, here()});
     mark(schema_node::step::dependent);
   }
 
@@ -561,15 +661,15 @@ private:
     } else if (is("$dynamicRef") || is("$recursiveRef")) {
       dynamic_reference();
     } else if (is("$schema")) {
-      draft();
+      document_.check_draft(*value_, here()); // again: this schema may stand where none is expected
     } else if (is("allOf")) {
       node_.all_of = schema_list();
       mark(step::all_of);
     } else if (is("anyOf")) {
-      node_.any_of = schema_list();
+      node_.any_of = one_or_more();
       mark(step::any_of);
     } else if (is("oneOf")) {
-      node_.one_of = schema_list();
+      node_.one_of = one_or_more();
       mark(step::one_of);
     } else if (is("not")) {
       node_.negation = schema();
@@ -585,19 +685,6 @@ private:
       return false; // annotations and unknown keywords have no effect
     }
     return true;
-  }
-
-  // Of the drafts of json-schema.org those whose keywords are read here; an address elsewhere names no draft.
-  void draft() {
-    constexpr std::string_view drafts = "json-schema.org/draft";
-    const std::size_t at = value_->text.find(drafts);
-    const std::string_view name =
-        at == std::string::npos ? std::string_view() : std::string_view(value_->text).substr(at + drafts.size());
-    constexpr std::array<std::string_view, 5> read{"-04", "-06", "-07", "/2019-09", "/2020-12"};
-    if (at != std::string::npos &&
-        std::none_of(read.begin(), read.end(), [&](std::string_view known) { return name.starts_with(known); }))
-      document_.unsupported(here(), "the draft " + quoted_json(value_->text) +
-                                        " has other keywords; drafts 4, 6, 7, 2019-09 and 2020-12 are read");
   }
 
   // Where a name can mean one schema only, a dynamic reference is a plain one.

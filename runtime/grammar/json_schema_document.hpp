@@ -29,6 +29,8 @@ json_types type_of(const json_value& value);
 
 using schema_index = std::uint32_t;
 
+enum class json_draft : std::uint8_t { d4, d6, d7, d2019, d2020 };
+
 struct schema_node {
   // What applies other schemas at the same place of the instance, and `members`, in the order of the text.
   enum class step : std::uint8_t { members, reference, all_of, any_of, one_of, negation, condition, dependent };
@@ -84,6 +86,14 @@ struct schema_node {
   bool object_keywords = false; // properties, additionalProperties, patternProperties or required
   bool array_keywords = false;  // items or prefixItems
 
+  // A keyword that the draft does not have in this form, but others do. To obey it only narrows, so that is done; that
+  // a value does not satisfy it says nothing.
+  struct doubt {
+    json_types types;
+    std::string path;
+  };
+  std::vector<doubt> doubts;
+
   const schema_index* property(std::string_view key) const; // nullptr if not declared
 
   // The schemas whose annotations can count for this one: all that it may apply to the same value, but for `not`.
@@ -115,8 +125,10 @@ public:
   // A schema that no part of the text is: at least one of these holds.
   schema_index any_of(const std::vector<schema_index>& schemas, const std::string& path);
 
-  // Whether items that `contains` asks for count as evaluated: since draft 2020-12.
-  bool contains_evaluates() const { return contains_evaluates_; }
+  json_draft draft() const { return draft_; } // of the whole text
+
+  // Path of a list of values without any; empty if there is none.
+  const std::string& empty_enum() const { return empty_enum_; }
 
   // Refuses the keyword at `path`, or, if lenient, leaves it out with a warning.
   void unsupported(const std::string& path, const std::string& why);
@@ -127,7 +139,8 @@ private:
   // A part of the text with an address of its own ($id); the whole text is the first.
   struct resource {
     std::string address;
-    std::map<std::string, std::pair<const json_value*, std::string>, std::less<>> anchors; // with the path
+    // With the path; null: two schemas have the name, whose paths those are.
+    std::map<std::string, std::pair<const json_value*, std::string>, std::less<>> anchors;
     std::map<std::string, int, std::less<>> dynamic_anchors;
     const json_value* root;
     std::string path;
@@ -141,6 +154,9 @@ private:
   };
   class reader;
 
+  bool has_keyword(std::string_view keyword) const; // the draft
+  void check_draft(const json_value& address, const std::string& path);
+  void register_anchor(const std::string& name, const json_value& schema, const std::string& path, std::uint32_t in);
   void register_names(const json_value& schema, const std::string& path, std::uint32_t in, int depth);
   schema_index intern(const json_value& source, std::string path, std::uint32_t in);
   schema_index resolve(std::string_view reference, std::uint32_t from, const std::string& keyword_path);
@@ -153,11 +169,12 @@ private:
   options how_;
   compile_budget& budget_;
   std::vector<std::string>* warnings_;
-  bool old_ids_ = false; // draft 4: `id`
-  bool contains_evaluates_ = true;
+  json_draft draft_ = json_draft::d2020;
   std::vector<resource> resources_;
-  std::unordered_map<const json_value*, std::uint32_t> resource_at_; // their roots
-  std::map<std::string, std::uint32_t, std::less<>> resource_by_address_;
+  std::unordered_map<const json_value*, std::uint32_t> resource_at_;      // their roots
+  std::map<std::string, std::uint32_t, std::less<>> resource_by_address_; // or several_resources
+  static constexpr std::uint32_t several_resources = UINT32_MAX;
+  std::string empty_enum_;
   std::deque<entry> entries_;
   std::unordered_map<const json_value*, schema_index> index_of_;
   std::map<std::vector<schema_index>, schema_index> any_of_;

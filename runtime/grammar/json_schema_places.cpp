@@ -1,6 +1,7 @@
 #include "runtime/grammar/json_schema_places.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <set>
 
@@ -12,6 +13,7 @@ using kind = json_value::kind;
 
 constexpr std::size_t max_alternatives = 4096;
 constexpr std::size_t max_dependent_branches = 256; // structured_output.md 6.3
+constexpr std::size_t max_joint_branches = 4;       // of anyOf that may hold together and evaluate members or items
 constexpr std::size_t max_trials = 256;             // alternatives looked at for a proof of emptiness
 constexpr int max_proof_depth = 8;                  // places below each other in such a proof
 constexpr std::uint64_t max_proof_items = 16;
@@ -48,6 +50,13 @@ bool key_list::contains(const std::string& key) const {
   return keys_.size() > few ? known_.contains(key) : std::find(keys_.begin(), keys_.end(), key) != keys_.end();
 }
 
+void schema_alternative::at_least_members(std::uint64_t count, const std::string& path) {
+  if (count <= min_properties)
+    return;
+  min_properties = count;
+  min_properties_path = path;
+}
+
 void schema_alternative::require(const std::string& key) {
   required.add(key);
   if (forbidden.contains(key))
@@ -62,10 +71,11 @@ void schema_alternative::forbid(const std::string& key) {
 
 std::size_t schema_alternative::bytes() const {
   constexpr std::size_t key = 2 * sizeof(std::string) + 48;
-  return sizeof(*this) + 8 * ((values ? values->size() : 0) + excluded.size() + applied_by.size()) +
-         4 * schemas.size() + sizeof(text_rule) * texts.size() + sizeof(item_rule) * contains.size() +
-         sizeof(one_item) * single_items.size() + sizeof(one_member) * single_members.size() +
-         sizeof(member_rule) * some_member.size() + key * (required.size() + forbidden.size() + unique_items.size()) +
+  return sizeof(*this) + 8 * ((values ? values->size() : 0) + excluded.size() + applied_by.size() + divisors.size()) +
+         min_properties_path.size() + 4 * schemas.size() + sizeof(text_rule) * texts.size() +
+         sizeof(item_rule) * contains.size() + sizeof(one_item) * single_items.size() +
+         sizeof(one_member) * single_members.size() + sizeof(member_rule) * some_member.size() +
+         key * (required.size() + forbidden.size() + unique_items.size()) +
          sizeof(exact_decimal) * (numbers.multiples_of.size() + numbers.not_multiples_of.size());
 }
 
@@ -78,6 +88,7 @@ public:
 
   // false from `found` ends the search. Returns whether every alternative was found.
   bool run(const schema_place& place, const std::function<bool(schema_alternative)>& found) {
+    whole_ = &place;
     state first;
     for (auto l = place.rbegin(); l != place.rend(); ++l)
       first.open.push_back(literal(*l));
@@ -259,6 +270,8 @@ private:
         std::vector<branch> branches;
         for (const schema_index i : n.any_of)
           branches.push_back({sub(i)});
+        if (exact_ && n.any_of.size() > 1 && unevaluated_above(s.done, index))
+          joint_branches(branches, index, n);
         next.push_back(choice(std::move(branches)));
         break;
       }
@@ -282,6 +295,45 @@ private:
     s.open.insert(s.open.end(), std::make_move_iterator(next.rbegin()), std::make_move_iterator(next.rend()));
   }
 
+  // Whether what this schema evaluates matters to it or to one that applies it.
+  bool unevaluated_above(const schema_alternative& a, schema_index index) const {
+    std::vector<schema_index> open{index};
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const schema_node& n = document_.node(open[i]);
+      if (n.unevaluated || n.unevaluated_items)
+        return true;
+      document_.budget().work(1 + a.applied_by.size() / 16);
+      for (const auto& [schema, parent] : a.applied_by)
+        if (schema == open[i] && std::find(open.begin(), open.end(), parent) == open.end())
+          open.push_back(parent);
+    }
+    return false;
+  }
+
+  // A value that satisfies several branches has evaluated what all of them look at.
+  void joint_branches(std::vector<branch>& branches, schema_index index, const schema_node& n) {
+    const std::vector<schema_index>& list = n.any_of;
+    if (list.size() > max_joint_branches) {
+      for (std::size_t i = 0; i < list.size(); ++i)
+        for (std::size_t k = 0; k < i; ++k)
+          if (schema_place both = *whole_; !excluded_by_type(list[i], list[k]) && !never_both(both, list[k], list[i]))
+            return document_.unsupported(n.path + "/anyOf",
+                                         "below unevaluatedProperties or unevaluatedItems, for more than " +
+                                             std::to_string(max_joint_branches) +
+                                             " branches only if no two of them can hold together");
+      return;
+    }
+    for (std::uint32_t subset = 1; subset < 1u << list.size(); ++subset) {
+      if (std::has_single_bit(subset))
+        continue;
+      branch all;
+      for (std::size_t i = 0; i < list.size(); ++i)
+        if (subset >> i & 1)
+          all.push_back(literal(holds(list[i]), index));
+      branches.push_back(std::move(all));
+    }
+  }
+
   // What the keywords of a schema say themselves, members and items apart.
   void apply(schema_alternative& a, const schema_node& n) const {
     a.types &= n.types.value_or(type_any);
@@ -300,8 +352,10 @@ private:
       a.numbers.at_least(*n.minimum);
     if (n.maximum)
       a.numbers.at_most(*n.maximum);
-    if (n.multiple_of)
+    if (n.multiple_of) {
       a.numbers.multiples_of.push_back(*n.multiple_of);
+      a.divisors.push_back(&n);
+    }
     a.min_length = std::max(a.min_length, n.min_length.value_or(0));
     if (n.max_length)
       lower(a.max_length, *n.max_length);
@@ -318,7 +372,8 @@ private:
       a.unique_items.push_back(n.path + "/uniqueItems");
     if (n.contains && (n.min_contains > 0 || n.max_contains))
       a.contains.push_back({holds(*n.contains), 0, n.min_contains, n.max_contains, n.path + "/contains"});
-    a.min_properties = std::max(a.min_properties, n.min_properties.value_or(0));
+    if (n.min_properties)
+      a.at_least_members(*n.min_properties, n.path + "/minProperties");
     if (n.max_properties)
       lower(a.max_properties, *n.max_properties);
     for (const std::string& key : n.required)
@@ -339,13 +394,21 @@ private:
   }
 
   bool disjoint(schema_index index, const schema_node& n, std::size_t i, std::size_t k) {
-    const schema_node &a = document_.node(n.one_of[i]), &b = document_.node(n.one_of[k]);
-    if (a.types && b.types && (*a.types & *b.types) == 0)
-      return true;
+    const schema_index first = n.one_of[std::min(i, k)], second = n.one_of[std::max(i, k)];
     schema_place both{{claim::holds_but_one_of, index, nullptr}};
-    if (!places_.add(both, holds(n.one_of[std::min(i, k)])) || !places_.add(both, holds(n.one_of[std::max(i, k)])))
+    return excluded_by_type(first, second) || never_both(both, first, second);
+  }
+
+  bool excluded_by_type(schema_index first, schema_index second) const {
+    const schema_node &a = document_.node(first), &b = document_.node(second);
+    return a.types && b.types && (*a.types & *b.types) == 0;
+  }
+
+  // Where the rest of a place holds too.
+  bool never_both(schema_place& both, schema_index first, schema_index second) {
+    if (!places_.add(both, holds(first)) || !places_.add(both, holds(second)))
       return true;
-    return n.one_of[i] != n.one_of[k] && places_.surely_empty(both);
+    return first != second && places_.surely_empty(both);
   }
 
   void condition(std::vector<task>& next, schema_index index, const schema_node& n) {
@@ -360,7 +423,12 @@ private:
     next.push_back(choice({std::move(yes), std::move(no)}));
   }
 
+  static bool doubtful(const schema_node& n, json_types types) {
+    return std::any_of(n.doubts.begin(), n.doubts.end(), [&](const schema_node::doubt& d) { return d.types & types; });
+  }
+
   void dependents(std::vector<task>& next, schema_index index, const schema_node& n) {
+    const std::optional<schema_index> by = doubtful(n, type_object) ? std::nullopt : std::optional(index);
     if (exact_ && n.dependent_required.size() + n.dependent_schemas.size() > 8) // 2^8 branches
       document_.unsupported(n.path, "dependencies on more than 8 keys make more than " +
                                         std::to_string(max_dependent_branches) + " alternatives");
@@ -373,7 +441,7 @@ private:
       next.push_back(choice({std::move(present), {forbid(d.key)}}));
     }
     for (const schema_node::keyed& d : n.dependent_schemas) // what it evaluates counts for objects with the key only
-      next.push_back(choice({{only(type_object), need(d.key), literal(holds(d.schema), index)}, {forbid(d.key)}}));
+      next.push_back(choice({{only(type_object), need(d.key), literal(holds(d.schema), by)}, {forbid(d.key)}}));
   }
 
   // --- a schema that fails: at least one of its keywords does
@@ -406,6 +474,8 @@ private:
     items_fail(ways, n);
     members_fail(ways, n);
     combinations_fail(ways, n);
+    for (const schema_node::doubt& d : n.doubts)
+      ways.push_back(cannot_fail(d.types, d.path));
     if (n.format)
       ways.push_back(cannot_fail(type_string, n.path + "/format"));
     if (n.unique_items)
@@ -429,17 +499,20 @@ private:
   }
 
   static void numbers_fail(std::vector<branch>& ways, const schema_node& n) {
-    if (n.minimum)
+    const bool bounds = !doubtful(n, type_number);
+    if (n.minimum && bounds)
       ways.push_back({only(type_number), rule([b = *n.minimum](schema_alternative& a) {
                         a.numbers.at_most({b.value, !b.exclusive});
                       })});
-    if (n.maximum)
+    if (n.maximum && bounds)
       ways.push_back({only(type_number), rule([b = *n.maximum](schema_alternative& a) {
                         a.numbers.at_least({b.value, !b.exclusive});
                       })});
     if (n.multiple_of)
-      ways.push_back({only(type_number),
-                      rule([d = *n.multiple_of](schema_alternative& a) { a.numbers.not_multiples_of.push_back(d); })});
+      ways.push_back({only(type_number), rule([&n](schema_alternative& a) {
+                        a.numbers.not_multiples_of.push_back(*n.multiple_of);
+                        a.divisors.push_back(&n);
+                      })});
   }
 
   static void texts_fail(std::vector<branch>& ways, const schema_node& n) {
@@ -507,9 +580,11 @@ private:
       ways.push_back({only(type_object),
                       rule([m = *n.min_properties - 1](schema_alternative& a) { lower(a.max_properties, m); })});
     if (n.max_properties)
-      ways.push_back({only(type_object), rule([m = *n.max_properties + 1](schema_alternative& a) {
-                        a.min_properties = std::max(a.min_properties, m);
+      ways.push_back({only(type_object), rule([&n](schema_alternative& a) {
+                        a.at_least_members(*n.max_properties + 1, n.path + "/maxProperties");
                       })});
+    if (doubtful(n, type_object))
+      return;
     for (const schema_node::dependent_keys& d : n.dependent_required)
       for (const std::string& key : d.needs)
         ways.push_back({only(type_object), need(d.key), forbid(key)});
@@ -605,6 +680,7 @@ private:
   schema_places& places_;
   schema_document& document_;
   bool exact_;
+  const schema_place* whole_ = nullptr;
   std::size_t trials_ = 0;
   std::vector<state> stack_;
   charged_memory held_;
@@ -728,7 +804,7 @@ std::optional<schema_place> schema_places::item_place(const schema_alternative& 
       possible &= add(place, holds(*n.items));
     std::vector<schema_index> allowed; // an item that `contains` asks for is evaluated too
     if (n.unevaluated_items && !evaluated(a, s, closed.proof, [&](const schema_node& d) {
-          const bool marks = d.contains && document_.contains_evaluates();
+          const bool marks = d.contains && document_.draft() >= json_draft::d2020;
           if (marks)
             allowed.push_back(*d.contains);
           return index < d.prefix_items.size() || d.items || (d.unevaluated_items && &d != &n) ||

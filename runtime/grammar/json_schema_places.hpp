@@ -78,6 +78,7 @@ struct schema_alternative {
   std::vector<std::pair<schema_index, schema_index>> applied_by; // schema, and one that holds here and applies it
 
   number_rules numbers;
+  std::vector<const schema_node*> divisors; // those with multipleOf, which holds or not
 
   std::vector<text_rule> texts;
   std::uint64_t min_length = 0;
@@ -93,8 +94,10 @@ struct schema_alternative {
   std::vector<one_member> single_members;
   std::vector<member_rule> some_member;
   std::uint64_t min_properties = 0;
+  std::string min_properties_path; // of the keyword that says so
   std::optional<std::uint64_t> max_properties;
 
+  void at_least_members(std::uint64_t count, const std::string& path);
   void require(const std::string& key);
   void forbid(const std::string& key);
   std::size_t bytes() const; // about, of memory

@@ -38,7 +38,8 @@ private:
            std::all_of(n.all_of.begin(), n.all_of.end(), sub) &&
            (n.any_of.empty() || std::any_of(n.any_of.begin(), n.any_of.end(), sub)) &&
            (n.one_of.empty() || !with_one_of || std::count_if(n.one_of.begin(), n.one_of.end(), sub) == 1) &&
-           (!n.negation || !sub(*n.negation)) && condition(n, sub) && of_its_type(n, value, depth);
+           (!n.negation || !sub(*n.negation)) && condition(n, sub) &&
+           (of_its_type(n, value, depth) || in_doubt(n, value));
   }
 
   static bool of_any_type(const schema_node& n, const json_value& value) {
@@ -51,6 +52,15 @@ private:
       return true;
     const std::optional<schema_index>& branch = sub(*n.condition) ? n.then : n.otherwise;
     return !branch || sub(*branch);
+  }
+
+  // Whether the keywords of other drafts are why a value does not fit.
+  static bool in_doubt(const schema_node& n, const json_value& value) {
+    for (const schema_node::doubt& d : n.doubts)
+      if (d.types & type_of(value))
+        fail_compile("so_unsupported", d.path + ": whether a value of the schema has to satisfy it is not known, since "
+                                                "the draft has no such keyword");
+    return false;
   }
 
   bool of_its_type(const schema_node& n, const json_value& value, int depth) {

@@ -1,6 +1,7 @@
 // Requests with constraints through the actors, message by message: compiling beside the steps, one compilation for
 // equal constraints, aborts, time limits, and the loss of what compiles.
 #include "actors/grammar_pool.hpp"
+#include "actors/processor_time.hpp"
 #include "runtime/request/seeds.hpp"
 #include "tests/support/stub_process.hpp"
 #include <regex>
@@ -215,6 +216,48 @@ BOOST_AUTO_TEST_CASE(a_compilation_ends_with_its_processor_time_and_its_compiler
   BOOST_TEST(only("next").finish_reason == "stop");
   const grammar_report g = report();
   BOOST_TEST((g.refused == 1 && g.compiled == 1 && g.lost == 0 && g.given_up == 0 && g.running == 0 && g.queued == 0));
+  open("later", stub_prompt(5, 4), within(words)); // another time it may be quick enough, so nothing is kept
+  sched.run();
+  BOOST_TEST(only("later").failure->code == "so_too_complex");
+  BOOST_TEST(report().refused == 2u);
+  BOOST_TEST(report().kept == 1u);
+  expect_nobody_waits();
+  finish();
+}
+
+// The texts of all tokens take seconds at the first constraint of a large vocabulary, which are not its own.
+BOOST_AUTO_TEST_CASE(the_vocabulary_is_made_in_no_constraints_time) {
+  setup.grammars.compile_seconds = 0.2;
+  setup.grammars.vocabulary = std::make_shared<lazy_vocabulary>([] {
+    for (const double start = thread_seconds(); thread_seconds() - start < 0.3;)
+      continue;
+    return token_vocabulary::of(*test_vocabulary(), test_vocabulary()->vocab_size());
+  });
+  launch(limits_of());
+  std::string words = "w0"; // so much that its compiler looks at the clock
+  for (int i = 1; i < 2000; ++i)
+    words += "|w" + std::to_string(i);
+  open("first", stub_prompt(5, 1), within(words));
+  sched.run();
+  BOOST_TEST(!only("first").failure);
+  expect_nobody_waits();
+  finish();
+}
+
+BOOST_AUTO_TEST_CASE(what_fails_for_want_of_memory_is_tried_again_when_it_is_asked_for_again) {
+  setup.grammars.vocabulary = std::make_shared<lazy_vocabulary>([first = true]() mutable {
+    if (std::exchange(first, false))
+      throw std::bad_alloc();
+    return token_vocabulary::of(*test_vocabulary(), test_vocabulary()->vocab_size());
+  });
+  launch(limits_of());
+  open("first", stub_prompt(5, 1), within("[ab]{2,3}"));
+  sched.run();
+  BOOST_TEST(only("first").failure->code == "so_internal");
+  open("again", stub_prompt(5, 1), within("[ab]{2,3}"));
+  sched.run();
+  BOOST_TEST(!only("again").failure);
+  BOOST_TEST(only("again").finish_reason == "stop");
   expect_nobody_waits();
   finish();
 }

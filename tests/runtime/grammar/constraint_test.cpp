@@ -113,11 +113,13 @@ BOOST_AUTO_TEST_CASE(cache_drops_what_was_used_longest_ago) {
   BOOST_TEST(!cache.find("b"));
   BOOST_TEST(cache.find("c").has_value());
   BOOST_TEST(cache.bytes() <= 2 * one + one / 2);
-  // refusals are remembered, except those for time
+  // refusals are remembered, except those that another attempt may not meet
   cache.insert("bad", error{"so_syntax", "x"});
   cache.insert("late", error{"so_timeout", "x"});
   BOOST_TEST(cache.find("bad")->failure().code == "so_syntax");
   BOOST_TEST(!cache.find("late"));
+  cache.insert("unlucky", error{"so_internal", "x"});
+  BOOST_TEST(!cache.find("unlucky"));
   constraint_cache none(0);
   none.insert("a", a);
   BOOST_TEST(!none.find("a"));

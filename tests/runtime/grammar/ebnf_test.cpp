@@ -118,6 +118,8 @@ BOOST_AUTO_TEST_CASE(refusals) {
            {std::string("root ::= \"a\0\"", 13), at("1, column 12: a NUL character")},
            {"root ::= \"\\ud800\"", at("1, column 11: the escape is not a Unicode character")},
            {"root ::= Token(5000)", "so_syntax: token id 5000 is outside the vocabulary of 258 ids"},
+           {"root ::= \"a\" Token(66, 257) \"b\"", "so_unsupported: token id 257 is the end token"},
+           {"root ::= TokenTagDispatch((257, x))\nx ::= \"b\"", "so_unsupported: token id 257 is the end token"},
            {"root ::= TagDispatch((\"ab\", root), excludes=(\"a\"))",
             at("1, column 21: the excluded string \"a\" begins the tag \"ab\"")}})
     BOOST_TEST(refusal(grammar).starts_with(expected), grammar << " gives " << refusal(grammar));
@@ -161,6 +163,9 @@ BOOST_AUTO_TEST_CASE(token_constructs) {
   BOOST_TEST(!other.accept('b'));
   BOOST_TEST(other.accept('!'));
   BOOST_TEST(other.can_end());
+  constraint_matcher without_end(compile("root ::= ExcludeToken(258)", vocabulary));
+  BOOST_TEST(!without_end.accept(258));
+  BOOST_TEST(without_end.accept('a'));
 }
 
 BOOST_AUTO_TEST_CASE(tag_dispatch) {

@@ -125,11 +125,9 @@ BOOST_AUTO_TEST_CASE(groups_of_the_test_suite) {
     BOOST_TEST(s.over_strict == (strict ? std::vector<std::string>{"suite2020-12/enum/17", "suite2020-12/enum/29"}
                                         : std::vector<std::string>{}),
                boost::test_tools::per_element());
-    BOOST_TEST(s.refused.size() == 3);
+    BOOST_TEST(s.refused.size() == 2);
     for (const std::string& r : s.refused)
-      BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos ||
-                  r.find("one key written twice") != r.npos),
-                 r);
+      BOOST_TEST((r.find("/uniqueItems:") != r.npos || r.find("divisors above 4096") != r.npos), r);
   }
 }
 
@@ -295,8 +293,9 @@ BOOST_AUTO_TEST_CASE(references_and_recursion) {
   const std::string both = R"("$defs":{"n":{"$dynamicAnchor":"n","minimum":5},"i":{"type":"integer"}})";
   for (const char* order : {R"("$dynamicRef":"#n","$ref":"#/$defs/i")", R"("$ref":"#/$defs/i","$dynamicRef":"#n")"})
     BOOST_TEST(verdicts(std::string("{") + order + "," + both + "}", {"1", "7", "7.5"}) == "FTF");
-  BOOST_TEST(refusal(R"({"$recursiveRef":"#","$ref":"#/$defs/i",)" + both + "}") ==
-             "so_unsupported: #: the schema refers to itself without looking at a part of the value");
+  BOOST_TEST(
+      refusal(R"({"$schema":"https://json-schema.org/draft/2019-09/schema","$recursiveRef":"#","$ref":"#/$defs/i",)" +
+              both + "}") == "so_unsupported: #: the schema refers to itself without looking at a part of the value");
 }
 
 BOOST_AUTO_TEST_CASE(negation_conditions_and_dependencies) {
@@ -402,6 +401,41 @@ BOOST_AUTO_TEST_CASE(branches_that_overlap_in_what_is_unevaluated) {
                       {R"({"a":1})", R"({"b":1})", R"({"c":1})", R"({"a":1,"b":1})"}) == "TTFT");
 }
 
+// Several branches of anyOf may hold, and then all of them have evaluated something.
+BOOST_AUTO_TEST_CASE(branches_that_hold_together_evaluate_together) {
+  const auto branch = [](const std::string& key) {
+    return R"({"properties":{")" + key + R"(":{"type":"integer"}},"required":[")" + key + "\"]}";
+  };
+  const std::string three = R"("anyOf":[)" + branch("a") + "," + branch("b") + "," + branch("c") + "]";
+  const std::vector<std::string> texts{R"({"a":1})",
+                                       R"({"a":1,"b":1})",
+                                       R"({"a":1,"c":1})",
+                                       R"({"b":1,"c":1})",
+                                       R"({"a":1,"b":1,"c":1})",
+                                       R"({"a":1,"b":"x"})",
+                                       R"({"a":1,"d":1})",
+                                       "{}"};
+  BOOST_TEST(verdicts(R"({"type":"object",)" + three + R"(,"unevaluatedProperties":false})", texts) == "TTTTTFFF");
+  BOOST_TEST(
+      verdicts(R"({"type":"object","unevaluatedProperties":false,"allOf":[{"$ref":"#/$defs/t"}],"$defs":{"t":{)" +
+                   three + "}}}",
+               texts) == "TTTTTFFF");
+  BOOST_TEST(verdicts(R"({"type":"array","anyOf":[{"prefixItems":[{"const":1}]},{"prefixItems":[true,{"const":2}]}],
+                          "unevaluatedItems":false})",
+                      {"[1]", "[1,2]", "[3]", "[3,2]", "[1,2,3]"}) == "TTTTF");
+  const std::string five = three.substr(0, three.size() - 1) + "," + branch("d") + "," + branch("e") + "]";
+  BOOST_TEST(
+      refusal(R"({"type":"object",)" + five + R"(,"unevaluatedProperties":false})") ==
+      "so_unsupported: #/anyOf: below unevaluatedProperties or unevaluatedItems, for more than 4 branches only if "
+      "no two of them can hold together");
+  std::string kinds;
+  for (int i = 0; i < 5; ++i)
+    kinds += (i > 0 ? "," : "") +
+             (R"({"properties":{"k":{"const":)" + std::to_string(i) + R"(},"v":true},"required":["k"]})");
+  BOOST_TEST(verdicts(R"({"type":"object","anyOf":[)" + kinds + R"(],"unevaluatedProperties":false})",
+                      {R"({"k":4,"v":1})", R"({"k":5})", R"({"k":1,"w":1})"}) == "TFF");
+}
+
 BOOST_AUTO_TEST_CASE(what_applies_to_objects_evaluates_nothing_in_arrays) {
   for (const char* keyword : {"dependentSchemas", "dependencies"}) {
     const std::string rule = std::string("\"") + keyword + R"(":{"b":{"prefixItems":[true]}})";
@@ -427,10 +461,22 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
   BOOST_TEST(verdicts(R"({"type":"object","minProperties":2,"properties":{"a":true,"b":true}})",
                       {R"({"a":1,"x":1})", R"({"x":1,"x":2})", R"({"a":1,"x":1,"x":2})", R"({"a":1,"b":2})",
                        R"({"a":1,"a":2})"}) == "TFTTF");
-  const std::string several = "at least 2 members, but keys that are not declared could be one key written twice";
+  // Others are told apart by one of their first characters.
   for (const char* schema : {R"({"type":"object","minProperties":2})", R"({"type":"object","not":{"maxProperties":1}})",
-                             R"({"anyOf":[{"type":"object","minProperties":2},{"type":"integer"}]})",
-                             R"({"type":"object","propertyNames":{"pattern":"^[ab]$"},"minProperties":2})"})
+                             R"({"anyOf":[{"type":"object","minProperties":2},{"type":"integer"}]})"})
+    BOOST_TEST(verdicts(schema, {R"({"x":1})", R"({"x":1,"x":2})", R"({"x":1,"y":2})", R"({"x":1,"x":1,"y":2})",
+                                 R"({"foo":1,"fizz":1})", R"({"k_1":1,"k_2":1})", R"({"key1":1,"\u006bey1":1})",
+                                 R"({"":1,"a":1})", R"({"":1,"":1})"}) == "FFTTTTFTF",
+               schema);
+  BOOST_TEST(verdicts(R"({"type":"object","propertyNames":{"pattern":"^[ab]$"},"minProperties":2,"maxProperties":3})",
+                      {R"({"a":1})", R"({"a":1,"a":1})", R"({"b":1,"a":1})", R"({"b":1,"b":1,"b":1,"a":1})"}) ==
+             "FFTF");
+  BOOST_TEST(verdicts(R"({"type":"object","required":["k"],"minProperties":4})",
+                      {R"({"a":1,"k":1,"e":1,"g":1})", R"({"k":1,"a":1,"e":1})", R"({"k":1,"a":1,"a":1,"e":1})",
+                       R"({"k":1,"a":1,"a":1,"e":1,"x":1,"y":1})"}) == "TFFT");
+  const std::string several = "at most 3 can be told apart, by their first characters; declare more of them";
+  for (const char* schema : {R"({"type":"object","minProperties":5})",
+                             R"({"type":"object","propertyNames":{"pattern":"^[A-C]$"},"minProperties":3})"})
     BOOST_TEST(refusal(schema).find(several) != std::string::npos, schema << ": " << refusal(schema));
   BOOST_TEST(verdicts(R"({"type":"object","minProperties":1,"maxProperties":2})",
                       {"{}", R"({"x":1})", R"({"x":1,"x":2})", R"({"x":1,"y":2})"}) == "FTTT");
@@ -439,6 +485,16 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
                       {R"({"x":"s"})", R"({"x":"s","x":1})", R"({"x":1,"x":"s"})", R"({"x":1})"}) == "TFTF");
   BOOST_TEST(verdicts(R"({"type":"object","not":{"patternProperties":{"^x":{"type":"integer"}}}})",
                       {R"({"xa":"s"})", R"({"xa":"s","xa":1})", R"({"xa":"s","y":1})", R"({"y":1})"}) == "TFTF");
+}
+
+BOOST_AUTO_TEST_CASE(large_divisors_between_bounds) {
+  const std::vector<std::string> texts{"0", "-0", "4097", "4097.0", "8194", "4098", "12291", "-4097"};
+  BOOST_TEST(verdicts(R"({"type":"integer","multipleOf":4097,"minimum":0,"maximum":10000})", texts) == "TTTFTFFF");
+  BOOST_TEST(verdicts(R"({"type":"number","multipleOf":4097,"minimum":0,"maximum":10000})", texts) == "TTTTTFFF");
+  BOOST_TEST(verdicts(R"({"type":"integer","not":{"multipleOf":4097},"minimum":0,"maximum":10000})", texts) ==
+             "FFFFFTFF");
+  BOOST_TEST(verdicts(R"({"type":"number","multipleOf":409.75,"minimum":-409.75,"exclusiveMaximum":1639})",
+                      {"-409.75", "-409.750", "0.0", "819.5", "1639", "1229.25", "409.8"}) == "TTTTFTF");
 }
 
 BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
@@ -467,6 +523,69 @@ BOOST_AUTO_TEST_CASE(arrays_count_and_tell_items_apart) {
                       {"[null]", "[null,1,2]", "[null,null]"}) == "TTF");
 }
 
+// Unknown keywords have no effect, so what a draft does not have must not be obeyed: mostly seen where it is negated.
+// R: refused. Verdicts T and F are those of jsonschema 4.26, but for the last two groups, which are narrower.
+BOOST_AUTO_TEST_CASE(each_draft_has_its_own_keywords) {
+  struct row {
+    const char *schema, *text, *in_4_6_7_2019_2020;
+  };
+  const row rows[] = {
+      {R"("type":"integer","not":{"const":1})", "2", "FTTTT"},
+      {R"("type":"array","not":{"contains":{"type":"integer"}})", "[]", "FTTTT"},
+      {R"("type":"object","not":{"propertyNames":{"maxLength":1}})", R"({"ab":1})", "FTTTT"},
+      {R"("type":"object","not":{"if":{"required":["a"]},"then":{"required":["b"]}})", R"({"a":1})", "FFTTT"},
+      {R"("type":"object","not":{"if":{"required":["a"]},"else":{"required":["b"]}})", "{}", "FFTTT"},
+      {R"("type":"array","contains":{"type":"integer"},"minContains":0)", "[]", "TFFTT"},
+      {R"("type":"array","contains":{"type":"integer"},"maxContains":1)", "[1,1]", "TTTFF"},
+      {R"("type":"object","not":{"dependentRequired":{"a":["b"]}})", R"({"a":1})", "FFFTT"},
+      {R"("type":"object","not":{"dependentSchemas":{"a":{"required":["b"]}}})", R"({"a":1})", "FFFTT"},
+      {R"("type":"object","unevaluatedProperties":{"type":"null"})", R"({"a":1})", "TTTFF"},
+      {R"("type":"object","not":{"unevaluatedProperties":{"type":"null"}})", R"({"a":1})", "FFFRR"},
+      {R"("type":"array","unevaluatedItems":{"type":"null"})", "[1]", "TTTFF"},
+      {R"("type":"array","not":{"unevaluatedItems":{"type":"null"}})", "[1]", "FFFRR"},
+      {R"("type":"array","not":{"prefixItems":[{"type":"string"}]})", "[1]", "FFFFT"},
+      {R"("type":"array","oneOf":[{"prefixItems":[{"type":"string"}]},{"minItems":2}])", "[1,2]", "FFFFT"},
+      {R"("type":"array","items":{"type":"integer"},"prefixItems":[{"type":"string"}])", R"(["a"])", "FFFFT"},
+      {R"("type":"array","properties":{},"items":{"$recursiveRef":"#"})", "[1]", "TTTFT"},
+      {R"("type":"array","properties":{},"items":{"$dynamicRef":"#"})", "[1]", "TTTTF"},
+      {R"("$ref":"#x","definitions":{"d":{"$anchor":"x","type":"integer"}})", "1", "RRRTT"},
+      {R"("$ref":"#x","definitions":{"d":{"$dynamicAnchor":"x","type":"integer"}})", "1", "RRRRT"},
+      {R"("$ref":"http://e/x","definitions":{"d":{"$id":"http://e/x","type":"integer"}})", "1", "RTTTT"},
+      {R"("$ref":"http://e/x","definitions":{"d":{"id":"http://e/x","type":"integer"}})", "1", "TRRRR"},
+      // Older drafts have these: they are obeyed later too, but no conclusion is drawn from that they fail.
+      {R"("type":"object","dependencies":{"a":["b"]})", R"({"a":1})", "FFFFF"},
+      {R"("type":"object","not":{"dependencies":{"a":["b"]}})", R"({"a":1})", "TTTRR"},
+      {R"("not":{"dependencies":{"a":["b"]}},"enum":[{"a":1}])", R"({"a":1})", "TTTRR"},
+      {R"("type":"object","dependencies":{"a":{"properties":{"b":{}}}},"unevaluatedProperties":{"type":"null"})",
+       R"({"b":1,"a":null})", "TTTFF"},
+      // Draft 4 has exclusive bounds as true and false only.
+      {R"("type":"integer","exclusiveMinimum":5)", "5", "FFFFF"},
+      {R"("type":"integer","not":{"exclusiveMinimum":5})", "5", "RTTTT"},
+      {R"("type":"integer","not":{"exclusiveMaximum":5})", "5", "RTTTT"},
+      {R"("not":{"exclusiveMaximum":5},"enum":[5])", "5", "RTTTT"},
+  };
+  const char* drafts[] = {"http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#",
+                          "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema",
+                          "https://json-schema.org/draft/2020-12/schema"};
+  for (const row& r : rows) {
+    std::string found;
+    for (const char* draft : drafts) {
+      const compiled_schema s(std::string(R"({"$schema":")") + draft + "\"," + r.schema + "}", open_mode);
+      found += s.refused() ? 'R' : s.accepts(r.text) ? 'T' : 'F';
+    }
+    BOOST_TEST(found == r.in_4_6_7_2019_2020, r.schema << " and " << r.text << ": " << found);
+  }
+  const std::string other = R"("$schema":"http://json-schema.org/draft-07/schema#","prefixItems":[false])";
+  for (const std::string& schema :
+       {R"({"properties":{"a":{)" + other + "}}}", R"({"$ref":"#/b","b":{"$id":"b",)" + other + "}}"})
+    BOOST_TEST(
+        refusal(schema).find("/$schema: the draft \"http://json-schema.org/draft-07/schema#\" is not that of the "
+                             "whole schema, json-schema.org/draft/2020-12") != std::string::npos,
+        refusal(schema));
+  BOOST_TEST(verdicts(R"({"$schema":"http://json-schema.org/draft-07/schema","items":{)" + other + "}}", {"[[1]]"}) ==
+             "T");
+}
+
 BOOST_AUTO_TEST_CASE(refusals_name_keyword_and_path) {
   BOOST_TEST(refusal(R"({"properties":{"a":{"items":{"type":"text"}}}})") ==
              "so_syntax: #/properties/a/items/type: must be one or a list of null, boolean, integer, number, string, "
@@ -482,8 +601,29 @@ BOOST_AUTO_TEST_CASE(refusals_name_keyword_and_path) {
   BOOST_TEST(refusal("5") == "so_syntax: #: a schema is an object, true or false");
   BOOST_TEST(refusal(R"({"type":"array","uniqueItems":true,"items":{"type":"string"}})") ==
              "so_unsupported: #/uniqueItems: only for items of at most 64 values");
-  BOOST_TEST(refusal(R"({"type":"integer","multipleOf":4097})") ==
-             "so_too_complex: #: divisors above 4096 are not supported");
+  const std::string divisors = "divisors above 4096 need bounds with at most 1000 multiples between them";
+  BOOST_TEST(refusal(R"({"properties":{"a":{"type":"integer","multipleOf":4097}}})") ==
+             "so_unsupported: #/properties/a/multipleOf: " + divisors);
+  BOOST_TEST(refusal(R"({"type":"integer","not":{"multipleOf":4097},"minimum":0})") ==
+             "so_unsupported: #/not/multipleOf: " + divisors);
+  BOOST_TEST(refusal(R"({"anyOf":[]})") == "so_syntax: #/anyOf: must be a list of at least one schema");
+  BOOST_TEST(refusal(R"({"oneOf":[]})") == "so_syntax: #/oneOf: must be a list of at least one schema");
+  BOOST_TEST(refusal(R"({"type":[]})") == "so_syntax: #/type: must be at least one type");
+  for (const char* schema : {R"({"$ref":"#/$defs/a","$defs":{"a":{"enum":[]}}})", R"({"allOf":[{"enum":[]}]})"})
+    BOOST_TEST(refusal(schema).find("/enum: it lists no value") != std::string::npos, refusal(schema));
+  BOOST_TEST(refusal(R"({"enum":[]})") == "so_unsatisfiable: #/enum: it lists no value");
+  BOOST_TEST(verdicts(R"({"anyOf":[{"enum":[]},{"not":{"enum":[]},"type":"integer"}]})", {"1", "null"}) == "TF");
+  BOOST_TEST(refusal(R"({"properties":{"a":{"type":"object","minProperties":5}}})")
+                 .starts_with("so_unsupported: #/properties/a/minProperties: at least 5 members"));
+  BOOST_TEST(refusal(R"({"type":"object","not":{"maxProperties":4}})")
+                 .starts_with("so_unsupported: #/not/maxProperties: at least 5 members"));
+  BOOST_TEST(refusal(R"({"$ref":"#x","$defs":{"a":{"$anchor":"x"},"b":{"$anchor":"x"}}})") ==
+             "so_syntax: #/$ref: the reference \"#x\" cannot be resolved: the name is given twice, at #/$defs/a and "
+             "#/$defs/b");
+  BOOST_TEST(refusal(R"({"$ref":"http://e/x","$defs":{"a":{"$id":"http://e/x"},"b":{"$id":"http://e/x"}}})") ==
+             "so_syntax: #/$ref: the reference \"http://e/x\" cannot be resolved: two schemas of this text have that "
+             "address");
+  BOOST_TEST(verdicts(R"({"type":"null","$defs":{"a":{"$anchor":"x"},"b":{"$anchor":"x"}}})", {"null"}) == "T");
   BOOST_TEST(refusal(R"({"type":"string","minLength":3,"maxLength":2})").substr(0, 17) == "so_unsatisfiable:");
   BOOST_TEST(refusal("false").substr(0, 17) == "so_unsatisfiable:");
   BOOST_TEST(refusal(R"({"properties":{"a":true},"required":["b"]})", {}) ==

@@ -53,6 +53,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
            {"(?=a)", "so_unsupported"},
            {"\\bx", "so_unsupported"},
            {"\\p{L}", "so_unsupported"},
+           {"\u00e9b\xff", "so_syntax: position 3: this is not valid UTF-8"},
            {std::string("a\0b", 3), "so_syntax"}})
     BOOST_TEST(refusal(pattern).starts_with(expected), pattern << " gives " << refusal(pattern));
 }
