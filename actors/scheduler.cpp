@@ -11,6 +11,7 @@ using clock = std::chrono::steady_clock;
 
 void go_on(self_ptr self);
 void end_turn(self_ptr self);
+void tell_the_rest(self_ptr self);
 
 double seconds_since(clock::time_point then) {
   return std::chrono::duration<double>(clock::now() - then).count();
@@ -215,13 +216,17 @@ void go_on(self_ptr self) {
   send_events(self);
   if (anything_out(st))
     remind(self);
+  else
+    tell_the_rest(self);
 }
 
-// Tells the verifier what the step will decode, and what came of the last one; its plan comes back for a later round.
-// An engine alone has nothing to tell while it neither verifies nor drafts.
+// Tells the verifier what the step will decode, and what came of those that have ended; its plan comes back for a later
+// round. An engine alone has little to tell while it neither verifies nor drafts.
 void consult_verifier(self_ptr self, const step_plan& plan) {
+  constexpr std::size_t little = 64; // steps
   auto& st = state_of(self);
-  if (st.setup.alone && st.core->planner().survivals().empty() && st.outcome.verified.empty())
+  if (st.setup.alone && st.core->planner().survivals().empty() && st.outcome.verified.empty() &&
+      st.outcome.ended.size() < little)
     return;
   spec_load l = std::exchange(st.outcome, {});
   l.round = st.core->draft_round();
@@ -231,6 +236,16 @@ void consult_verifier(self_ptr self, const step_plan& plan) {
     l.kv_tokens += s.start;
   const auto survivals = st.core->planner().survivals();
   l.survivals = pack_f32({survivals.begin(), survivals.end()});
+  tell(self, st.setup.verifier, std::move(l));
+}
+
+// No step follows that could tell it.
+void tell_the_rest(self_ptr self) {
+  auto& st = state_of(self);
+  if (st.outcome.ended.empty() && st.outcome.not_finite == 0)
+    return;
+  spec_load l = std::exchange(st.outcome, {});
+  l.rank = st.setup.group_rank;
   tell(self, st.setup.verifier, std::move(l));
 }
 
@@ -248,12 +263,11 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
   if (o.drafted && !(draft_ms > 0)) // the engine cannot tell the parts of its time
     draft_ms = st.core->planner().cost().sampler_ms(o.sequences);
   draft_ms = o.drafted ? std::min(ms, draft_ms) : 0;
-  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted};
-  st.core->planner().observe(st.outcome.last);
-  const auto bytes = [](const std::vector<std::int32_t>& counts) { return std::string(counts.begin(), counts.end()); };
-  st.outcome.verified = bytes(o.verified);
-  st.outcome.accepted = bytes(o.accepted);
-  st.outcome.confidences = pack_f32(o.confidences);
+  st.outcome.ended.push_back({o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted});
+  st.core->planner().observe(st.outcome.ended.back());
+  st.outcome.verified.append(o.verified.begin(), o.verified.end());
+  st.outcome.accepted.append(o.accepted.begin(), o.accepted.end());
+  st.outcome.confidences += pack_f32(o.confidences);
   st.outcome.not_finite += o.not_finite;
 }
 

@@ -44,10 +44,12 @@ void take(self_ptr self, const spec_load& l) {
     return;
   take_outcomes(*st.group, l);
   st.not_finite += l.not_finite;
-  if (l.last.rows > 0)
-    st.group->observe(l.rank, l.last);
+  for (const step_observation& o : l.ended)
+    st.group->observe(l.rank, o);
+  if (l.sequences <= 0)
+    return;
   st.schedulers[l.rank] = caf::actor_cast<scheduler_actor>(self->current_sender());
-  group_planner::load own{l.round, std::max(l.sequences, 0), std::max<std::int64_t>(l.kv_tokens, 0), {}};
+  group_planner::load own{l.round, l.sequences, std::max<std::int64_t>(l.kv_tokens, 0), {}};
   append_f32(l.survivals, own.survivals);
   if (st.group->take(l.rank, std::move(own))) {
     st.group->decide();

@@ -236,21 +236,21 @@ TROUPE_FIELDS(step_check, answers)
 
 // ---- spec_verifier
 
-// One way, to the verifier: what a rank's decode step of this round is made of, and what came of the last one that
-// ended. Answered by spec_plan where it has drafts.
+// One way, to the verifier: what a rank's decode step of this round is made of, and what came of those that have ended
+// since the last load. Answered by spec_plan where it has drafts.
 struct spec_load {
   std::uint64_t round = 0; // of the sender
   std::uint32_t rank = 0;
-  std::int32_t sequences = 0;   // R
-  std::int64_t kv_tokens = 0;   // cached positions of all of them
-  std::string survivals;        // packed fp32, descending, round N-2: of every draft that could be verified
-  step_observation last;        // rows 0: none ended since the last load
-  std::string verified;         // a byte for each sequence that verified drafts in it: how many
+  std::int32_t sequences = 0; // R; 0: no step follows for now, this is what came of the last ones
+  std::int64_t kv_tokens = 0; // cached positions of all of them
+  std::string survivals;      // packed fp32, descending, round N-2: of every draft that could be verified
+  std::vector<step_observation> ended{};
+  std::string verified;         // a byte for each sequence that verified drafts in one of them: how many
   std::string accepted;         // likewise: leading ones that were right
   std::string confidences;      // packed fp32, of these drafts one sequence after the other
   std::uint64_t not_finite = 0; // confidences that came since the last load and were no finite numbers
 };
-TROUPE_FIELDS(spec_load, round, rank, sequences, kv_tokens, survivals, last, verified, accepted, confidences,
+TROUPE_FIELDS(spec_load, round, rank, sequences, kv_tokens, survivals, ended, verified, accepted, confidences,
               not_finite)
 
 // One way, advisory: one decision for all ranks. Older than two rounds of the receiver, or for another number of

@@ -73,7 +73,7 @@ BOOST_FIXTURE_TEST_SUITE(verifier_messages, one_verifier)
 BOOST_AUTO_TEST_CASE(a_load_is_answered_with_the_budget_of_the_rules) {
   launch(1);
   spec_load l = load_of(7, 0, 3, spec_survivals());
-  l.last = {.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0};
+  l.ended = {{.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0}};
   for (int i = 0; i < 5; ++i, ++l.round)
     send(self, l);
   const auto got = plans(self);
@@ -153,10 +153,62 @@ BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
     l.rank = 0;
     l.sequences = -1; // nonsense does not end it
     l.kv_tokens = -5;
-    l.last = {.rows = 1 << 30, .sequences = -7, .kv_tokens = -1, .forward_ms = nan, .sampler_ms = nan};
+    l.ended = {{.rows = 1 << 30, .sequences = -7, .kv_tokens = -1, .forward_ms = nan, .sampler_ms = nan}};
     send(self, l);
   }
   BOOST_TEST(report().drafts == 164u);
+}
+
+BOOST_AUTO_TEST_CASE(what_came_of_the_last_steps_asks_for_no_budget) {
+  launch(1);
+  spec_load l;
+  for (int i = 0; i < 5; ++i)
+    l.ended.push_back({.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0});
+  l.verified = "\3", l.accepted = "\2", l.confidences = pack_f32({.9f, .8f, .7f});
+  send(self, l);
+  const spec_report r = report();
+  BOOST_TEST((r.decisions == 0 && r.drafts == 3 && r.accepted == 2));
+  BOOST_REQUIRE(r.ranks.size() == 1u);
+  BOOST_TEST((r.ranks[0].round == 0 && r.ranks[0].sampler_ms == 1.0)); // five steps are enough
+  BOOST_TEST(plans(self).empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verifier_outcomes)
+
+// Steps end while no other is planned, in pairs, and last of all: nothing of them is lost.
+BOOST_AUTO_TEST_CASE(the_reliability_curve_has_every_draft_that_the_engine_counted) {
+  for (const bool async : {false, true})
+    for (const bool varlen : {false, true}) {
+      stub_process w;
+      scheduler_limits limits;
+      limits.max_num_seqs = 1;
+      limits.max_num_batched_tokens = 64;
+      limits.max_model_len = 600;
+      limits.kv_blocks = 11;
+      limits.nextn = 5;
+      limits.async = async;
+      limits.varlen = varlen;
+      w.setup.speculation.curve = curve;
+      w.launch(limits);
+      w.engines[0]->model.right = .8;
+      w.engines[0]->model.vary = true;
+      for (int i = 0; i < 40; ++i)
+        w.open("r" + std::to_string(i), stub_prompt(10 + i, i), endless(8));
+      w.sched.run();
+      const auto& e = w.parts.engines[0];
+      const draft_counters counted = w.query<scheduler_report>(e.scheduler, scheduler_query{}).metrics.speculation;
+      const auto known = w.query<spec_report>(e.verifier, spec_query{});
+      BOOST_TEST(counted.accepted_tokens > 40u);
+      BOOST_TEST(known.drafts == counted.draft_tokens);
+      BOOST_TEST(known.accepted == counted.accepted_tokens);
+      BOOST_REQUIRE(known.positions.size() == counted.accepted_at.size());
+      for (std::size_t j = 0; j < known.positions.size(); ++j)
+        BOOST_TEST(known.positions[j].accepted() == counted.accepted_at[j]);
+      w.expect_quiet();
+      w.finish();
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
