@@ -277,6 +277,21 @@ void note_starts(scheduler_state& st, const step_plan& prefill) {
       note_start(st.metrics, at->second);
 }
 
+// Whether the step has the rows that the verifier gave it, as far as there were drafts for them.
+bool follows(const draft_advice& a, std::uint64_t round, const step_plan& plan, std::int64_t drafts) {
+  const std::int64_t sequences = std::ssize(plan.sequences);
+  return plan_is_current(a.round, round) && a.sequences == sequences && a.total_rows >= sequences &&
+         std::ssize(plan.tokens) == std::min(a.total_rows, sequences + drafts);
+}
+
+void take_advice(scheduler_state& st, const spec_plan& p) {
+  if (st.setup.group_rank >= p.total_q.size())
+    return;
+  st.advice = {p.round, p.sequences, p.total_q[st.setup.group_rank]};
+  st.core->planner().advise(st.advice);
+  st.metrics.speculation.stale_advice += plan_is_current(p.round, st.core->draft_round() + 1) ? 0 : 1;
+}
+
 // The step that a turn was for is planned and sent.
 void end_turn(self_ptr self) {
   auto& st = state_of(self);
@@ -297,8 +312,11 @@ void end_turn(self_ptr self) {
   ++st.steps_sent;
   if (t.plan->kind == step_kind::prefill)
     note_starts(st, *t.plan);
-  else if (st.setup.limits.nextn > 0)
+  else if (st.setup.limits.nextn > 0) {
+    st.metrics.speculation.advised_steps +=
+        follows(st.advice, st.core->draft_round(), *t.plan, std::ssize(st.core->planner().survivals()));
     consult_verifier(self, *t.plan);
+  }
 }
 
 void finish_turn(self_ptr self, const kv_turn_done& d) {
@@ -604,11 +622,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const step_check& c) { check_progress(self, c); },
       [=](const masks_made&) { take_masks(self); },
       [](const tok_ack&) {},
-      [=](const spec_plan& p) {
-        auto& st = state_of(self);
-        if (st.setup.group_rank < p.total_q.size())
-          st.core->planner().advise({p.round, p.sequences, p.total_q[st.setup.group_rank]});
-      },
+      [=](const spec_plan& p) { take_advice(state_of(self), p); },
       [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },
       [=](const enter_group& g) { enter(self, g); },
       [=](const group_view& v) { take_view(self, v); },

@@ -67,7 +67,8 @@ TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, a
               request_prompt_tokens, request_generation_tokens, params_max_tokens, params_n, time_to_first_token,
               inter_token_latency, time_per_output_token, end_to_end, decode_time)
 TROUPE_FIELDS(draft_counters, drafts, draft_tokens, accepted_tokens, verified_at, accepted_at, verified_drafts,
-              not_finite, expected_tokens, emitted_tokens, expected_seconds, measured_seconds, steps_by_size)
+              not_finite, advised_steps, stale_advice, expected_tokens, emitted_tokens, expected_seconds,
+              measured_seconds, steps_by_size)
 TROUPE_FIELDS(mask_counters, in_time, late, fill_time)
 TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, speculation, masks, iteration_tokens, plan_time, run_time,
               queue_time, prefill_time)

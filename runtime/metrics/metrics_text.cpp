@@ -145,6 +145,12 @@ void write_speculation(writer& w) {
   w.each("troupe:spec_decode_confidences_not_finite_total", type::counter,
          "Confidences of the drafter that were no finite numbers.",
          [](const s& e) { return e.steps.speculation.not_finite; });
+  w.each("troupe:spec_decode_advised_steps_total", type::counter,
+         "Decode steps of as many rows as the verifier had given them.",
+         [](const s& e) { return e.steps.speculation.advised_steps; });
+  w.each("troupe:spec_decode_stale_advice_total", type::counter,
+         "Budgets of the verifier that came when no step could follow them any more.",
+         [](const s& e) { return e.steps.speculation.stale_advice; });
   w.by_label(
       "troupe:spec_decode_tokens_total", type::counter, "Tokens of planned decode steps: foretold, and what came.",
       "kind", [](const s& e) {
