@@ -255,7 +255,7 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
     return;
   draft_counters& c = st.metrics.speculation;
   for (std::size_t i = 0; i < o.verified.size(); ++i)
-    c.take_sequence(o.verified[i], o.accepted[i]);
+    c.take_sequence(o.verified[i], o.kept[i]);
   for (auto without = static_cast<std::int64_t>(o.verified.size()); without < o.sequences; ++without)
     c.take_sequence(0, 0);
   c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);

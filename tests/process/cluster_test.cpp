@@ -62,7 +62,7 @@ void check_speculation(const nlohmann::json& status, std::uint64_t verified, std
   }
   BOOST_TEST((verified > 0 && right > 0));
   BOOST_TEST(drafts_known(status) == verified);
-  BOOST_TEST(accepted == right);
+  BOOST_TEST((accepted >= right && accepted <= verified)); // drafts behind an end are judged, but not given out
 }
 
 // Requests of every kind, half of them with long prompts that have nothing in common.
