@@ -251,15 +251,16 @@ void tell_the_rest(self_ptr self) {
 
 // What a decode step's drafts were worth goes into the counters, the step times and the next load of the verifier.
 void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double draft_ms) {
+  draft_counters& c = st.metrics.speculation;
+  c.not_finite += o.not_finite; // a prompt's last step drafts too
+  st.outcome.not_finite += o.not_finite;
   if (o.rows == 0)
     return;
-  draft_counters& c = st.metrics.speculation;
   for (std::size_t i = 0; i < o.verified.size(); ++i)
     c.take_sequence(o.verified[i], o.kept[i]);
   for (auto without = static_cast<std::int64_t>(o.verified.size()); without < o.sequences; ++without)
     c.take_sequence(0, 0);
   c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);
-  c.not_finite += o.not_finite;
   if (o.drafted && !(draft_ms > 0)) // the engine cannot tell the parts of its time
     draft_ms = st.core->planner().cost().sampler_ms(o.sequences);
   draft_ms = o.drafted ? std::min(ms, draft_ms) : 0;
@@ -268,7 +269,6 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
   st.outcome.verified.append(o.verified.begin(), o.verified.end());
   st.outcome.accepted.append(o.accepted.begin(), o.accepted.end());
   st.outcome.confidences += pack_f32(o.confidences);
-  st.outcome.not_finite += o.not_finite;
 }
 
 void note_starts(scheduler_state& st, const step_plan& prefill) {

@@ -279,7 +279,7 @@ struct spec_report {
   double tokens_per_step = 1;          // tau
   std::vector<reliability> positions;  // [longest block]
   std::vector<double> temperatures;    // [longest block] that would calibrate the confidences
-  bool useless = false;                // drafts were verified, none was ever right
+  bool useless = false;                // of the newest verified drafts none was right
   std::vector<spec_rank_report> ranks; // [engines of the group]
 };
 TROUPE_FIELDS(spec_report, decisions, late, drafts, accepted, not_finite, tokens_per_step, positions, temperatures,

@@ -195,7 +195,7 @@ void write_verifier(writer& w) {
                                        {"kv_token", e.verifier.kv_token_ms},
                                        {"sampler", e.verifier.sampler_ms}};
              });
-  w.each("troupe:spec_decode_useless", type::gauge, "1: drafts were verified and none was ever right.",
+  w.each("troupe:spec_decode_useless", type::gauge, "1: of the newest verified drafts none was right.",
          [](const s& e) { return static_cast<std::uint64_t>(e.verifier.useless); });
 }
 

@@ -9,6 +9,9 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <sstream>
 
 using namespace troupe;
 
@@ -77,6 +80,29 @@ template <class State, class Actor> State& state_behind(const Actor& who) {
   BOOST_REQUIRE(a);
   return state_of(a);
 }
+
+// What is logged while it lives.
+class captured_log {
+public:
+  captured_log() {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("captured", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
+  }
+  ~captured_log() { spdlog::set_default_logger(before_); }
+  captured_log(const captured_log&) = delete;
+  std::string text() const { return out_.str(); }
+  std::size_t count(const std::string& what) const {
+    std::size_t n = 0;
+    const std::string all = text();
+    for (std::size_t at = all.find(what); at != all.npos; at = all.find(what, at + 1))
+      ++n;
+    return n;
+  }
+
+private:
+  std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+  std::ostringstream out_;
+};
 
 } // namespace
 
@@ -183,6 +209,33 @@ BOOST_AUTO_TEST_CASE(what_came_of_the_last_steps_asks_for_no_budget) {
   BOOST_REQUIRE(r.ranks.size() == 1u);
   BOOST_TEST((r.ranks[0].round == 0 && r.ranks[0].sampler_ms == 1.0)); // five steps are enough
   BOOST_TEST(plans(self).empty());
+}
+
+BOOST_AUTO_TEST_CASE(broken_confidences_and_a_useless_drafter_are_told_once_each) {
+  const captured_log log;
+  launch(1);
+  spec_load l;
+  l.verified = "\5", l.accepted = std::string(1, '\0'), l.confidences = pack_f32({.9f, .9f, .9f, .9f, .9f});
+  const auto blocks = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      send(self, l);
+  };
+  blocks(10);
+  BOOST_TEST(log.text() == "");
+  l.not_finite = 2;
+  blocks(2);
+  BOOST_TEST(log.count("event=confidences_not_finite") == 1u);
+  BOOST_TEST(log.count("event=drafter_useless") == 0u);
+  blocks(1);
+  BOOST_TEST(log.count("event=drafter_useless") == 1u);
+  l.accepted = "\1";
+  blocks(1);
+  BOOST_TEST(!report().useless);
+  l.accepted = std::string(1, '\0');
+  blocks(static_cast<int>(calibration::alarm_blocks));
+  BOOST_TEST(report().useless);
+  BOOST_TEST(log.count("event=confidences_not_finite") == 1u);
+  BOOST_TEST(log.count("event=drafter_useless") == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
