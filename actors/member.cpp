@@ -182,7 +182,8 @@ void note_speculation(self_ptr self) {
   auto& st = state_of(self);
   if (!st.setup.engine || st.reviewed == st.progress.steps || self->clock().now() < st.review_at)
     return;
-  st.reviewed = st.progress.steps;
+  if (st.progress.running == 0) // else the verifier has not heard of the last steps yet
+    st.reviewed = st.progress.steps;
   st.review_at = self->clock().now() + every;
   const auto limit = st.setup.control_limit;
   ask(self, st.setup.engine, limit, engine_query{})

@@ -1,6 +1,7 @@
 #include "actors/model_process.hpp"
 #include "actors/speculation_options.hpp"
 #include "actors/timed_steps.hpp"
+#include "runtime/base/sha256.hpp"
 #include "runtime/experts/placement.hpp"
 #include "runtime/experts/redundancy.hpp"
 #include "runtime/model/checkpoint_digest.hpp"
@@ -307,7 +308,8 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
   const std::vector<std::int32_t> steps = decode_sizes(setup.limits, dev.records());
   starting_curve c = make_starting_curve(
       o.spec_curve,
-      {o.model + " " + o.roundings + " threads " + std::to_string(o.threads) + " engines " + std::to_string(o.engines),
+      {to_hex(sha256_of(id_of(setup.model))) + " threads " + std::to_string(o.threads) + " engines " +
+           std::to_string(o.engines),
        dev.name() + " " + dev.description() + " " + dev.numerics_id(), steps},
       [&](std::int32_t rows) { return time_decode_step(engine, setup.limits, vocabulary, rows); },
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count());

@@ -11,6 +11,7 @@ using clock = std::chrono::steady_clock;
 
 void go_on(self_ptr self);
 void end_turn(self_ptr self);
+void tell_the_rest(self_ptr self);
 
 double seconds_since(clock::time_point then) {
   return std::chrono::duration<double>(clock::now() - then).count();
@@ -229,13 +230,17 @@ void go_on(self_ptr self) {
   send_events(self);
   if (anything_out(st))
     remind(self);
+  else
+    tell_the_rest(self);
 }
 
-// Tells the verifier what the step will decode, and what came of the last one; its plan comes back for a later round.
-// An engine alone has nothing to tell while it neither verifies nor drafts.
+// Tells the verifier what the step will decode, and what came of those that have ended; its plan comes back for a later
+// round. An engine alone has little to tell while it neither verifies nor drafts.
 void consult_verifier(self_ptr self, const step_plan& plan) {
+  constexpr std::size_t little = 64; // steps
   auto& st = state_of(self);
-  if (st.setup.alone && st.core->planner().survivals().empty() && st.outcome.verified.empty())
+  if (st.setup.alone && st.core->planner().survivals().empty() && st.outcome.verified.empty() &&
+      st.outcome.ended.size() < little)
     return;
   spec_load l = std::exchange(st.outcome, {});
   l.round = st.core->draft_round();
@@ -248,33 +253,57 @@ void consult_verifier(self_ptr self, const step_plan& plan) {
   tell(self, st.setup.verifier, std::move(l));
 }
 
+// No step follows that could tell it.
+void tell_the_rest(self_ptr self) {
+  auto& st = state_of(self);
+  if (st.outcome.ended.empty() && st.outcome.not_finite == 0)
+    return;
+  spec_load l = std::exchange(st.outcome, {});
+  l.rank = st.setup.group_rank;
+  tell(self, st.setup.verifier, std::move(l));
+}
+
 // What a decode step's drafts were worth goes into the counters, the step times and the next load of the verifier.
 void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double draft_ms) {
+  draft_counters& c = st.metrics.speculation;
+  c.not_finite += o.not_finite; // a prompt's last step drafts too
+  st.outcome.not_finite += o.not_finite;
   if (o.rows == 0)
     return;
-  draft_counters& c = st.metrics.speculation;
   for (std::size_t i = 0; i < o.verified.size(); ++i)
-    c.take_sequence(o.verified[i], o.accepted[i]);
+    c.take_sequence(o.verified[i], o.kept[i]);
   for (auto without = static_cast<std::int64_t>(o.verified.size()); without < o.sequences; ++without)
     c.take_sequence(0, 0);
   c.take_step(o.rows, o.expected_tokens, o.expected_ms, o.emitted, ms);
-  c.not_finite += o.not_finite;
   if (o.drafted && !(draft_ms > 0)) // the engine cannot tell the parts of its time
     draft_ms = st.core->planner().cost().sampler_ms(o.sequences);
   draft_ms = o.drafted ? std::min(ms, draft_ms) : 0;
-  st.outcome.last = {o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted};
-  st.core->planner().observe(st.outcome.last);
-  const auto bytes = [](const std::vector<std::int32_t>& counts) { return std::string(counts.begin(), counts.end()); };
-  st.outcome.verified = bytes(o.verified);
-  st.outcome.accepted = bytes(o.accepted);
-  st.outcome.confidences = pack_f32(o.confidences);
-  st.outcome.not_finite += o.not_finite;
+  st.outcome.ended.push_back({o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted});
+  st.core->planner().observe(st.outcome.ended.back());
+  st.outcome.verified.append(o.verified.begin(), o.verified.end());
+  st.outcome.accepted.append(o.accepted.begin(), o.accepted.end());
+  st.outcome.confidences += pack_f32(o.confidences);
 }
 
 void note_starts(scheduler_state& st, const step_plan& prefill) {
   for (const planned_sequence& s : prefill.sequences)
     if (const auto at = st.routes.find(s.spec->id.value); at != st.routes.end())
       note_start(st.metrics, at->second);
+}
+
+// Whether the step has the rows that the verifier gave it, as far as there were drafts for them.
+bool follows(const draft_advice& a, std::uint64_t round, const step_plan& plan, std::int64_t drafts) {
+  const std::int64_t sequences = std::ssize(plan.sequences);
+  return plan_is_current(a.round, round) && a.sequences == sequences && a.total_rows >= sequences &&
+         std::ssize(plan.tokens) == std::min(a.total_rows, sequences + drafts);
+}
+
+void take_advice(scheduler_state& st, const spec_plan& p) {
+  if (st.setup.group_rank >= p.total_q.size())
+    return;
+  st.advice = {p.round, p.sequences, p.total_q[st.setup.group_rank]};
+  st.core->planner().advise(st.advice);
+  st.metrics.speculation.stale_advice += plan_is_current(p.round, st.core->draft_round() + 1) ? 0 : 1;
 }
 
 // The step that a turn was for is planned and sent.
@@ -297,8 +326,11 @@ void end_turn(self_ptr self) {
   ++st.steps_sent;
   if (t.plan->kind == step_kind::prefill)
     note_starts(st, *t.plan);
-  else if (st.setup.limits.nextn > 0)
+  else if (st.setup.limits.nextn > 0) {
+    st.metrics.speculation.advised_steps +=
+        follows(st.advice, st.core->draft_round(), *t.plan, std::ssize(st.core->planner().survivals()));
     consult_verifier(self, *t.plan);
+  }
 }
 
 void finish_turn(self_ptr self, const kv_turn_done& d) {
@@ -612,11 +644,7 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const step_check& c) { check_progress(self, c); },
       [=](const masks_made&) { take_masks(self); },
       [=](const tok_ack& a) { take_credit(self, a); },
-      [=](const spec_plan& p) {
-        auto& st = state_of(self);
-        if (st.setup.group_rank < p.total_q.size())
-          st.core->planner().advise({p.round, p.sequences, p.total_q[st.setup.group_rank]});
-      },
+      [=](const spec_plan& p) { take_advice(state_of(self), p); },
       [=](const new_verifier& v) { state_of(self).setup.verifier = v.verifier; },
       [=](const enter_group& g) { enter(self, g); },
       [=](const group_view& v) { take_view(self, v); },

@@ -74,6 +74,7 @@ struct scheduler_state {
   engine_metrics metrics;
   double planning = 0;                            // seconds, of the turn under way
   spec_load outcome;                              // what the verifier has not heard yet of steps that ended
+  draft_advice advice;                            // the verifier's newest
   std::size_t steps_sent = 0, steps_answered = 0; // to and by the executor, also of those that were given up
   bool turn_out = false;                          // the KV manager has a turn
   bool back = false;                              // lost no more, as soon as nothing of before is out

@@ -1,5 +1,6 @@
 #include "actors/spec_verifier.hpp"
 #include <algorithm>
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -25,6 +26,21 @@ void take_outcomes(group_planner& group, const spec_load& l) {
   }
 }
 
+// Each once: the counters tell how often.
+void warn(spec_verifier_state& st, const spec_load& l) {
+  if (l.not_finite > 0 && st.not_finite == 0)
+    spdlog::warn(
+        "event=confidences_not_finite engine={} count={} why=\"the drafter gave confidences that are no finite "
+        "numbers; they count as 0 or 1\"",
+        l.rank, l.not_finite);
+  st.not_finite += l.not_finite;
+  if (!st.useless_told && st.group->confidences().useless()) {
+    st.useless_told = true;
+    spdlog::warn("event=drafter_useless why=\"none of the newest verified drafts was right: the drafter does not "
+                 "belong to this model or is broken; nextn 0 goes without it\"");
+  }
+}
+
 void send_plans(self_ptr self) {
   auto& st = state_of(self);
   std::vector<std::int64_t> rows;
@@ -43,11 +59,13 @@ void take(self_ptr self, const spec_load& l) {
   if (l.rank >= st.schedulers.size())
     return;
   take_outcomes(*st.group, l);
-  st.not_finite += l.not_finite;
-  if (l.last.rows > 0)
-    st.group->observe(l.rank, l.last);
+  warn(st, l);
+  for (const step_observation& o : l.ended)
+    st.group->observe(l.rank, o);
+  if (l.sequences <= 0)
+    return;
   st.schedulers[l.rank] = caf::actor_cast<scheduler_actor>(self->current_sender());
-  group_planner::load own{l.round, std::max(l.sequences, 0), std::max<std::int64_t>(l.kv_tokens, 0), {}};
+  group_planner::load own{l.round, l.sequences, std::max<std::int64_t>(l.kv_tokens, 0), {}};
   append_f32(l.survivals, own.survivals);
   if (st.group->take(l.rank, std::move(own))) {
     st.group->decide();

@@ -13,6 +13,7 @@ struct spec_verifier_state {
   std::optional<group_planner> group;      // always there
   std::vector<scheduler_actor> schedulers; // [ranks] who sent the rank's last load, until it has its answer
   std::uint64_t not_finite = 0;            // confidences
+  bool useless_told = false;               // the log has it that the drafter is
 };
 
 spec_verifier_actor::behavior_type spec_verifier(spec_verifier_actor::stateful_pointer<spec_verifier_state> self,

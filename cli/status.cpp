@@ -247,7 +247,7 @@ std::string speculation_text(const cluster_status& s) {
         out += fmt::format(" {:.2f}/{:.2f}", accepted_share(p), mean_confidence(p));
       if (const auto engines = std::ranges::count_if(r.ranks, has_reported); engines > 1)
         out += fmt::format("  of {} engines", engines);
-      out += r.useless ? "  none was ever right\n" : "\n";
+      out += r.useless ? "  none of the newest was right\n" : "\n";
     }
   return out;
 }

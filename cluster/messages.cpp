@@ -161,7 +161,7 @@ std::string check_messages(caf::actor_system& system) {
                                                3,
                                                300,
                                                pack_f32({0.9f, 0.5f}),
-                                               {8, 3, 290, 1.5, 0.25, false},
+                                               {{8, 3, 290, 1.5, 0.25, false}, {4, 3, 280, 1.25, 0, false}},
                                                "\2",
                                                "\1",
                                                pack_f32({0.75f, 0.5f}),

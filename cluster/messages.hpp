@@ -69,7 +69,8 @@ TROUPE_FIELDS(request_metrics, prompt_tokens, generation_tokens, stop, length, a
               request_prompt_tokens, request_generation_tokens, params_max_tokens, params_n, time_to_first_token,
               inter_token_latency, time_per_output_token, end_to_end, decode_time, held_messages)
 TROUPE_FIELDS(draft_counters, drafts, draft_tokens, accepted_tokens, verified_at, accepted_at, verified_drafts,
-              not_finite, expected_tokens, emitted_tokens, expected_seconds, measured_seconds, steps_by_size)
+              not_finite, advised_steps, stale_advice, expected_tokens, emitted_tokens, expected_seconds,
+              measured_seconds, steps_by_size)
 TROUPE_FIELDS(mask_counters, in_time, late, fill_time)
 TROUPE_FIELDS(engine_metrics, prefill_steps, decode_steps, speculation, masks, iteration_tokens, plan_time, run_time,
               queue_time, prefill_time)
@@ -240,21 +241,21 @@ TROUPE_FIELDS(step_check, answers)
 
 // ---- spec_verifier
 
-// One way, to the verifier: what a rank's decode step of this round is made of, and what came of the last one that
-// ended. Answered by spec_plan where it has drafts.
+// One way, to the verifier: what a rank's decode step of this round is made of, and what came of those that have ended
+// since the last load. Answered by spec_plan where it has drafts.
 struct spec_load {
   std::uint64_t round = 0; // of the sender
   std::uint32_t rank = 0;
-  std::int32_t sequences = 0;   // R
-  std::int64_t kv_tokens = 0;   // cached positions of all of them
-  std::string survivals;        // packed fp32, descending, round N-2: of every draft that could be verified
-  step_observation last;        // rows 0: none ended since the last load
-  std::string verified;         // a byte for each sequence that verified drafts in it: how many
+  std::int32_t sequences = 0; // R; 0: no step follows for now, this is what came of the last ones
+  std::int64_t kv_tokens = 0; // cached positions of all of them
+  std::string survivals;      // packed fp32, descending, round N-2: of every draft that could be verified
+  std::vector<step_observation> ended{};
+  std::string verified;         // a byte for each sequence that verified drafts in one of them: how many
   std::string accepted;         // likewise: leading ones that were right
   std::string confidences;      // packed fp32, of these drafts one sequence after the other
   std::uint64_t not_finite = 0; // confidences that came since the last load and were no finite numbers
 };
-TROUPE_FIELDS(spec_load, round, rank, sequences, kv_tokens, survivals, last, verified, accepted, confidences,
+TROUPE_FIELDS(spec_load, round, rank, sequences, kv_tokens, survivals, ended, verified, accepted, confidences,
               not_finite)
 
 // One way, advisory: one decision for all ranks. Older than two rounds of the receiver, or for another number of
@@ -282,7 +283,7 @@ struct spec_report {
   double tokens_per_step = 1;          // tau
   std::vector<reliability> positions;  // [longest block]
   std::vector<double> temperatures;    // [longest block] that would calibrate the confidences
-  bool useless = false;                // drafts were verified, none was ever right
+  bool useless = false;                // of the newest verified drafts none was right
   std::vector<spec_rank_report> ranks; // [engines of the group]
 };
 TROUPE_FIELDS(spec_report, decisions, late, drafts, accepted, not_finite, tokens_per_step, positions, temperatures,

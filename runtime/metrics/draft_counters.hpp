@@ -18,6 +18,8 @@ struct draft_counters {
   std::vector<std::uint64_t> verified_at, accepted_at; // [longest block] of them, by position in the block
   histogram<bounds::drafts> verified_drafts;           // of a sequence in a decode step
   std::uint64_t not_finite = 0;                        // confidences that were no finite numbers
+  std::uint64_t advised_steps = 0;                     // decode steps of as many rows as the verifier gave them
+  std::uint64_t stale_advice = 0;                      // that came when no step could follow it any more
   // Of decode steps that had a prediction: what it said and what came.
   double expected_tokens = 0, expected_seconds = 0, measured_seconds = 0;
   std::uint64_t emitted_tokens = 0;

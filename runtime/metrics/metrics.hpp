@@ -77,7 +77,7 @@ struct verifier_snapshot {
   std::vector<double> calibration_error, suggested_temperature; // [longest block]
   double slope_ms = 0, sampler_ms = 0, kv_token_ms = 0;         // of the step cost
   std::int64_t total_rows = 0;                                  // last budget
-  bool useless = false;                                         // the drafter was never right
+  bool useless = false;                                         // none of the newest drafts was right
 };
 
 // What compiles the constraints of a process.

@@ -153,6 +153,12 @@ void write_speculation(writer& w) {
   w.each("troupe:spec_decode_confidences_not_finite_total", type::counter,
          "Confidences of the drafter that were no finite numbers.",
          [](const s& e) { return e.steps.speculation.not_finite; });
+  w.each("troupe:spec_decode_advised_steps_total", type::counter,
+         "Decode steps of as many rows as the verifier had given them.",
+         [](const s& e) { return e.steps.speculation.advised_steps; });
+  w.each("troupe:spec_decode_stale_advice_total", type::counter,
+         "Budgets of the verifier that came when no step could follow them any more.",
+         [](const s& e) { return e.steps.speculation.stale_advice; });
   w.by_label(
       "troupe:spec_decode_tokens_total", type::counter, "Tokens of planned decode steps: foretold, and what came.",
       "kind", [](const s& e) {
@@ -197,7 +203,7 @@ void write_verifier(writer& w) {
                                        {"kv_token", e.verifier.kv_token_ms},
                                        {"sampler", e.verifier.sampler_ms}};
              });
-  w.each("troupe:spec_decode_useless", type::gauge, "1: drafts were verified and none was ever right.",
+  w.each("troupe:spec_decode_useless", type::gauge, "1: of the newest verified drafts none was right.",
          [](const s& e) { return static_cast<std::uint64_t>(e.verifier.useless); });
 }
 

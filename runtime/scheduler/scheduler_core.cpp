@@ -427,6 +427,10 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
     s.computed += accepted;
     s.slack -= f.drafts;
     take_tokens(s, e, f.masked);
+    if (const auto behind_end = accepted - static_cast<std::int32_t>(e.output.tokens.size()); behind_end > 0) {
+      e.accepted = s.drafts_accepted -= behind_end;
+      outcome_.kept.back() -= behind_end;
+    }
     outcome_.emitted += std::ssize(e.output.tokens);
     reached += static_cast<std::int32_t>(e.output.tokens.size()) - 1;
   } else {
@@ -463,7 +467,7 @@ void scheduler_core::begin_outcome(const flight& f) {
   outcome_.expected_tokens = f.expected_tokens;
   outcome_.expected_ms = f.expected_ms;
   outcome_.emitted = 0;
-  outcome_.verified.clear(), outcome_.accepted.clear(), outcome_.confidences.clear();
+  outcome_.verified.clear(), outcome_.accepted.clear(), outcome_.kept.clear(), outcome_.confidences.clear();
   outcome_.not_finite = 0;
 }
 
@@ -479,6 +483,7 @@ void scheduler_core::take_drafts(const flown& f, const sequence_result& r) {
     planner_.observe(s.confidences.before(), verified, accepted);
     outcome_.verified.push_back(verified);
     outcome_.accepted.push_back(accepted);
+    outcome_.kept.push_back(accepted);
     for (std::int32_t j = 0; j < verified; ++j)
       outcome_.confidences.push_back(j < std::ssize(known) ? known[static_cast<std::size_t>(j)] : 1);
   }

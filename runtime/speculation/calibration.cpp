@@ -68,6 +68,17 @@ void calibration::observe(const verified_drafts& v) {
   accepted_ += static_cast<std::uint64_t>(accepted);
 }
 
+bool calibration::useless() const {
+  std::size_t drafts = 0;
+  for (std::uint64_t i = 1; i <= std::min(alarm_blocks, blocks_); ++i) {
+    const block& b = recent_[(blocks_ - i) % recent_blocks];
+    if (b.accepted > 0)
+      return false;
+    drafts += b.confidences.size();
+  }
+  return drafts >= alarm_drafts;
+}
+
 double calibration::tokens_per_step() const {
   return blocks_ > 0 ? 1 + static_cast<double>(accepted_) / static_cast<double>(blocks_) : 1;
 }

@@ -41,15 +41,15 @@ public:
   std::uint64_t blocks() const { return blocks_; }
   // Tokens of one step of a sequence, the target's own included; 1 without drafts.
   double tokens_per_step() const;
-  // Drafts cost time and not one of them was right: the drafter does not belong to this model or is broken.
-  bool useless() const { return accepted_ == 0 && drafts_ >= alarm_drafts; }
+  // Drafts cost time and not one of the newest was right: the drafter does not belong to this model or is broken.
+  bool useless() const;
 
   // One temperature a position to divide the logits of the confidences by, so that the products of confidences match
   // how often whole starts of blocks are accepted: sequential temperature scaling on the newest blocks. 1 where the
   // data are too few. `current`: the temperatures that the confidences were made with; 1 where it is too short.
   std::vector<double> suggested_temperatures(std::span<const double> current) const;
 
-  static constexpr std::uint64_t alarm_drafts = 64;
+  static constexpr std::uint64_t alarm_drafts = 64, alarm_blocks = 256;  // so many drafts at least, of so many at most
   static constexpr std::size_t recent_blocks = 2048, least_blocks = 200; // for temperatures
 
 private:

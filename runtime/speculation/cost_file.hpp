@@ -13,7 +13,7 @@ namespace troupe {
 
 // What a curve belongs to: another model, another device or other sizes, and it says nothing.
 struct cost_key {
-  std::string model;  // digest or name of the checkpoint, with what changes its speed
+  std::string model;  // digest of the checkpoint and how it is computed, with what changes its speed
   std::string device; // name and numerics id
   std::vector<std::int32_t> sizes;
 };

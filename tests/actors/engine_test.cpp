@@ -3,6 +3,7 @@
 #include "tests/support/stub_process.hpp"
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <random>
 
 using namespace troupe;
@@ -86,7 +87,7 @@ BOOST_AUTO_TEST_CASE(confidences_that_are_no_numbers_are_reported_by_the_verifie
   const auto counted = query<scheduler_report>(parts.engines[0].scheduler, scheduler_query{}).metrics.speculation;
   const auto reported = query<spec_report>(parts.engines[0].verifier, spec_query{});
   BOOST_TEST(reported.not_finite > 0u);
-  BOOST_TEST(reported.not_finite <= counted.not_finite);
+  BOOST_TEST(reported.not_finite == counted.not_finite);
   expect_quiet();
   finish();
 }
@@ -119,10 +120,50 @@ BOOST_AUTO_TEST_CASE(drafts_are_verified_counted_and_reported) {
   BOOST_TEST(counted.not_finite == 0u);
   const auto verifier = query<spec_report>(parts.engines[0].verifier, spec_query{});
   BOOST_TEST(verifier.decisions > 0u);
-  BOOST_TEST(verifier.drafts >= 5u); // it hears of a step with the next one
+  BOOST_TEST(verifier.drafts == 10u);
   BOOST_TEST(verifier.accepted == verifier.drafts);
   expect_quiet();
   finish();
+}
+
+// speculation.md §8.2. Every draft is right, so that outputs are the prompt's token and blocks of five drafts and one.
+BOOST_AUTO_TEST_CASE(drafts_behind_a_stop_count_as_verified_only) {
+  for (const bool async : {false, true}) {
+    stub_process w;
+    auto limits = limits_of(4, 64);
+    limits.nextn = 5;
+    limits.varlen = false;
+    limits.async = async;
+    w.launch(limits);
+    w.engines[0]->model.right = 1;
+    std::uint64_t accepted = 0, cut = 0;
+    for (std::int32_t last = 0; last < 14; ++last) {
+      const std::string id = "s" + std::to_string(last);
+      const auto prompt = prompt_of(30, last);
+      auto p = params_of(40);
+      p.ignore_eos = true;
+      const auto all = expected(id, prompt, p).output;
+      p.stop_token_ids = {all[static_cast<std::size_t>(last)]};
+      const auto want = expected(id, prompt, p).output;
+      w.open(id, prompt, p);
+      w.sched.run();
+      const auto& r = w.results[id].at(0);
+      BOOST_TEST(r.token_ids == want, boost::test_tools::per_element());
+      const auto behind_prompt = static_cast<std::int64_t>(want.size()) - 1;
+      const auto kept = behind_prompt / 6 * 5 + std::min<std::int64_t>(behind_prompt % 6, 5);
+      BOOST_TEST(r.usage.accepted == kept, id);
+      accepted += static_cast<std::uint64_t>(kept);
+      cut += behind_prompt % 6 > 0 && behind_prompt % 6 < 5;
+    }
+    const auto counted = w.query<scheduler_report>(w.parts.engines[0].scheduler, scheduler_query{}).metrics.speculation;
+    BOOST_TEST(counted.accepted_tokens == accepted);
+    BOOST_TEST(std::accumulate(counted.accepted_at.begin(), counted.accepted_at.end(), std::uint64_t{0}) == accepted);
+    // Confidences are judged by all of the block.
+    BOOST_TEST(w.query<spec_report>(w.parts.engines[0].verifier, spec_query{}).accepted > accepted);
+    BOOST_TEST(cut > 5u);
+    w.expect_quiet();
+    w.finish();
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_loss_of_the_verifier_changes_nothing) { // speculation.md §13, test 12

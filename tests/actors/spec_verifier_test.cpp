@@ -7,6 +7,11 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
+#include <random>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <sstream>
 
 using namespace troupe;
 
@@ -66,6 +71,39 @@ struct one_verifier : by_hand {
   }
 };
 
+struct no_experts final : expert_compute {
+  void run(int, const experts_args&) override { BOOST_ERROR("the stub model has no experts"); }
+};
+
+template <class State, class Actor> State& state_behind(const Actor& who) {
+  auto* a = dynamic_cast<typename Actor::template stateful_pointer<State>>(caf::actor_cast<caf::abstract_actor*>(who));
+  BOOST_REQUIRE(a);
+  return state_of(a);
+}
+
+// What is logged while it lives.
+class captured_log {
+public:
+  captured_log() {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("captured", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
+  }
+  ~captured_log() { spdlog::set_default_logger(before_); }
+  captured_log(const captured_log&) = delete;
+  std::string text() const { return out_.str(); }
+  std::size_t count(const std::string& what) const {
+    std::size_t n = 0;
+    const std::string all = text();
+    for (std::size_t at = all.find(what); at != all.npos; at = all.find(what, at + 1))
+      ++n;
+    return n;
+  }
+
+private:
+  std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+  std::ostringstream out_;
+};
+
 } // namespace
 
 BOOST_FIXTURE_TEST_SUITE(verifier_messages, one_verifier)
@@ -73,7 +111,7 @@ BOOST_FIXTURE_TEST_SUITE(verifier_messages, one_verifier)
 BOOST_AUTO_TEST_CASE(a_load_is_answered_with_the_budget_of_the_rules) {
   launch(1);
   spec_load l = load_of(7, 0, 3, spec_survivals());
-  l.last = {.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0};
+  l.ended = {{.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0}};
   for (int i = 0; i < 5; ++i, ++l.round)
     send(self, l);
   const auto got = plans(self);
@@ -153,10 +191,89 @@ BOOST_AUTO_TEST_CASE(outcomes_become_a_reliability_curve) {
     l.rank = 0;
     l.sequences = -1; // nonsense does not end it
     l.kv_tokens = -5;
-    l.last = {.rows = 1 << 30, .sequences = -7, .kv_tokens = -1, .forward_ms = nan, .sampler_ms = nan};
+    l.ended = {{.rows = 1 << 30, .sequences = -7, .kv_tokens = -1, .forward_ms = nan, .sampler_ms = nan}};
     send(self, l);
   }
   BOOST_TEST(report().drafts == 164u);
+}
+
+BOOST_AUTO_TEST_CASE(what_came_of_the_last_steps_asks_for_no_budget) {
+  launch(1);
+  spec_load l;
+  for (int i = 0; i < 5; ++i)
+    l.ended.push_back({.rows = 8, .sequences = 3, .forward_ms = 11.2, .sampler_ms = 1.0});
+  l.verified = "\3", l.accepted = "\2", l.confidences = pack_f32({.9f, .8f, .7f});
+  send(self, l);
+  const spec_report r = report();
+  BOOST_TEST((r.decisions == 0 && r.drafts == 3 && r.accepted == 2));
+  BOOST_REQUIRE(r.ranks.size() == 1u);
+  BOOST_TEST((r.ranks[0].round == 0 && r.ranks[0].sampler_ms == 1.0)); // five steps are enough
+  BOOST_TEST(plans(self).empty());
+}
+
+BOOST_AUTO_TEST_CASE(broken_confidences_and_a_useless_drafter_are_told_once_each) {
+  const captured_log log;
+  launch(1);
+  spec_load l;
+  l.verified = "\5", l.accepted = std::string(1, '\0'), l.confidences = pack_f32({.9f, .9f, .9f, .9f, .9f});
+  const auto blocks = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      send(self, l);
+  };
+  blocks(10);
+  BOOST_TEST(log.text() == "");
+  l.not_finite = 2;
+  blocks(2);
+  BOOST_TEST(log.count("event=confidences_not_finite") == 1u);
+  BOOST_TEST(log.count("event=drafter_useless") == 0u);
+  blocks(1);
+  BOOST_TEST(log.count("event=drafter_useless") == 1u);
+  l.accepted = "\1";
+  blocks(1);
+  BOOST_TEST(!report().useless);
+  l.accepted = std::string(1, '\0');
+  blocks(static_cast<int>(calibration::alarm_blocks));
+  BOOST_TEST(report().useless);
+  BOOST_TEST(log.count("event=confidences_not_finite") == 1u);
+  BOOST_TEST(log.count("event=drafter_useless") == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verifier_outcomes)
+
+// Steps end while no other is planned, in pairs, and last of all: nothing of them is lost.
+BOOST_AUTO_TEST_CASE(the_reliability_curve_has_every_draft_that_the_engine_counted) {
+  for (const bool async : {false, true})
+    for (const bool varlen : {false, true}) {
+      stub_process w;
+      scheduler_limits limits;
+      limits.max_num_seqs = 1;
+      limits.max_num_batched_tokens = 64;
+      limits.max_model_len = 600;
+      limits.kv_blocks = 11;
+      limits.nextn = 5;
+      limits.async = async;
+      limits.varlen = varlen;
+      w.setup.speculation.curve = curve;
+      w.launch(limits);
+      w.engines[0]->model.right = .8;
+      w.engines[0]->model.vary = true;
+      for (int i = 0; i < 40; ++i)
+        w.open("r" + std::to_string(i), stub_prompt(10 + i, i), endless(8));
+      w.sched.run();
+      const auto& e = w.parts.engines[0];
+      const draft_counters counted = w.query<scheduler_report>(e.scheduler, scheduler_query{}).metrics.speculation;
+      const auto known = w.query<spec_report>(e.verifier, spec_query{});
+      BOOST_TEST(counted.accepted_tokens > 40u);
+      BOOST_TEST(known.drafts == counted.draft_tokens);
+      BOOST_TEST(known.accepted == counted.accepted_tokens);
+      BOOST_REQUIRE(known.positions.size() == counted.accepted_at.size());
+      for (std::size_t j = 0; j < known.positions.size(); ++j)
+        BOOST_TEST(known.positions[j].accepted() == counted.accepted_at[j]);
+      w.expect_quiet();
+      w.finish();
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -165,16 +282,51 @@ BOOST_AUTO_TEST_SUITE(verifier_groups)
 
 namespace {
 
-struct no_experts final : expert_compute {
-  void run(int, const experts_args&) override { BOOST_ERROR("the stub model has no experts"); }
-};
+// Compares the decode steps of one engine of a group with what the group's verifier gave them.
+class advice_check {
+public:
+  advice_check(const started& parts, std::size_t engine)
+      : scheduler_(state_behind<scheduler_state>(parts.engines[engine].scheduler)),
+        group_(*state_behind<spec_verifier_state>(parts.engines[engine].verifier).group), rank_(engine) {}
 
-const group_planner& group_behind(const spec_verifier_actor& verifier) {
-  auto* v = dynamic_cast<spec_verifier_actor::stateful_pointer<spec_verifier_state>>(
-      caf::actor_cast<caf::abstract_actor*>(verifier));
-  BOOST_REQUIRE(v);
-  return *state_of(v).group;
-}
+  // After each message.
+  void look() {
+    const group_planner::rank_state& own = group_.ranks()[rank_];
+    if (group_.decisions() != decisions_ && group_.advises(static_cast<std::uint32_t>(rank_)))
+      decided_[own.last.round] = {own.last.round, own.last.sequences, own.total_q};
+    decisions_ = group_.decisions();
+    if (const std::uint64_t round = scheduler_.core->draft_round(); round != round_) { // a step was asked for
+      round_ = round;
+      in_time_ = scheduler_.advice.round + 1 == round;
+    }
+    if (scheduler_.steps_sent == sent_)
+      return;
+    sent_ = scheduler_.steps_sent;
+    const auto& trips = scheduler_.trips;
+    const step_plan& plan = *trips[(scheduler_.next_trip + trips.size() - 1) % trips.size()].plan;
+    const auto d = decided_.find(round_ - 1);
+    if (plan.kind != step_kind::decode || !in_time_ || d == decided_.end())
+      return;
+    const draft_advice& a = d->second;
+    const auto sequences = std::ssize(plan.sequences);
+    if (a.sequences != sequences)
+      return;
+    const std::int64_t most = sequences + std::ssize(scheduler_.core->planner().survivals());
+    followed += std::ssize(plan.tokens) == std::min(a.total_rows, most);
+    ++advised;
+    cut += a.total_rows < most;
+  }
+  std::uint64_t followed = 0, advised = 0, cut = 0; // cut: fewer rows than there were drafts for
+
+private:
+  scheduler_state& scheduler_;
+  const group_planner& group_;
+  std::size_t rank_;
+  std::map<std::uint64_t, draft_advice> decided_; // by round
+  std::uint64_t decisions_ = 0, round_ = 0;
+  std::size_t sent_ = 0;
+  bool in_time_ = false;
+};
 
 } // namespace
 
@@ -183,13 +335,14 @@ const group_planner& group_behind(const spec_verifier_actor& verifier) {
 BOOST_FIXTURE_TEST_CASE(engines_that_share_experts_share_one_budget, stub_process) {
   setup.exchange = std::make_shared<expert_group>();
   setup.experts = {std::make_shared<no_experts>(), std::make_shared<no_experts>()};
-  setup.speculation.curve = curve;
+  setup.speculation.curve = {{1, 10.0}, {2, 11.0}, {4, 14.0}, {8, 22.0}, {16, 40.0}, {24, 60.0}}; // rows cost something
   scheduler_limits limits;
   limits.max_num_seqs = 8;
   limits.max_num_batched_tokens = 64;
   limits.max_model_len = 600;
   limits.kv_blocks = 41;
   limits.nextn = 3;
+  limits.async = false; // the stub needs no time for a step, advice for two steps out would come too late
   launch(limits, 2);
   BOOST_REQUIRE((parts.engines[0].verifier == parts.engines[1].verifier));
   for (const auto& e : engines) {
@@ -201,10 +354,17 @@ BOOST_FIXTURE_TEST_CASE(engines_that_share_experts_share_one_budget, stub_proces
     ids.push_back("r" + std::to_string(i));
     open(ids.back(), stub_prompt(20, i), endless(i % 4 == 0 ? 150 : 30));
   }
-  const group_planner& group = group_behind(parts.engines[0].verifier);
+  const group_planner& group = *state_behind<spec_verifier_state>(parts.engines[0].verifier).group;
   BOOST_REQUIRE(group.ranks().size() == 2u);
+  advice_check advice[] = {{parts, 0}, {parts, 1}};
   std::uint64_t seen = 0, checked = 0, uneven = 0;
-  while (turn(1)) {
+  std::mt19937_64 random(1);
+  for (bool more = true; more;) {
+    if (!sched.jobs.empty())
+      std::swap(sched.jobs.front(), sched.jobs[random() % sched.jobs.size()]);
+    more = turn(1);
+    for (advice_check& a : advice)
+      a.look();
     if (group.decisions() == seen)
       continue;
     BOOST_REQUIRE(group.decisions() == seen + 1); // for both at once
@@ -234,8 +394,17 @@ BOOST_FIXTURE_TEST_CASE(engines_that_share_experts_share_one_budget, stub_proces
   const auto report = query<spec_report>(parts.engines[1].verifier, spec_query{});
   BOOST_TEST(report.decisions == seen);
   BOOST_TEST(report.drafts > 0u);
-  for (const auto& e : parts.engines)
-    BOOST_TEST(query<scheduler_report>(e.scheduler, scheduler_query{}).metrics.speculation.draft_tokens > 0u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const draft_counters c = query<scheduler_report>(parts.engines[i].scheduler, scheduler_query{}).metrics.speculation;
+    BOOST_TEST(c.draft_tokens > 0u);
+    BOOST_TEST_MESSAGE("engine " << i << ": " << advice[i].followed << " of " << advice[i].advised
+                                 << " steps followed their advice, " << advice[i].cut << " of fewer rows, counted "
+                                 << c.advised_steps << ", stale " << c.stale_advice);
+    BOOST_TEST(advice[i].followed == advice[i].advised);
+    BOOST_TEST(c.advised_steps >= advice[i].followed);
+  }
+  BOOST_TEST(advice[0].advised + advice[1].advised > 10u);
+  BOOST_TEST(advice[0].cut + advice[1].cut > 5u);
   expect_quiet();
   finish();
 }

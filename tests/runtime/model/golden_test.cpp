@@ -285,13 +285,22 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(golden_drafts)
 
-BOOST_DATA_TEST_CASE(drafter_proposes_the_oracles_tokens, data::make(devices), device_name) {
+// How many leading drafts are what the target draws there, in positions of a block: the greedy rule accepts these.
+void count_right(const std::vector<std::int32_t>& drafts, std::span<const std::int32_t> drawn,
+                 std::vector<std::size_t>& right) {
+  right.resize(drafts.size());
+  for (std::size_t j = 0; j < drafts.size() && drafts[j] == drawn[j]; ++j)
+    ++right[j];
+}
+
+BOOST_DATA_TEST_CASE(drafter_proposes_the_oracles_tokens_and_as_many_are_right, data::make(devices), device_name) {
   tiny_model m(device_name, roundings::serving, 1, 1024, true, true);
+  std::vector<std::size_t> right, oracles;
   for (const auto& name : cases) {
     golden_case g(name);
     auto ids = g.ints("ids"), golden = g.ints("draft.golden"), expected = g.ints("draft.tokens");
     auto confidence = g.get<float>("draft.confidence"), logits = g.get<float>("draft.logits");
-    hand_sequence seq(1, 1, static_cast<int>(ids.size()));
+    hand_sequence seq(1, 1, static_cast<int>(ids.size() + 1 + expected.size()));
     run_prompt(m, seq, ids);
     const hand_drafts draft = draft_greedily(*m.runner, *m.dev, {1}, golden);
     const double apart = relative_l2(draft.logits, logits);
@@ -300,7 +309,18 @@ BOOST_DATA_TEST_CASE(drafter_proposes_the_oracles_tokens, data::make(devices), d
     BOOST_TEST(apart < 0.1);
     for (std::size_t j = 0; j < confidence.size(); ++j)
       BOOST_TEST(std::abs(draft.confidence[j] - confidence[j]) < 0.05);
+    std::vector<std::int32_t> rows = golden, drawn;
+    rows.insert(rows.end(), draft.tokens.begin(), draft.tokens.end());
+    const free_run verified = run_prompt(m, seq, rows);
+    for (std::size_t r = 0; r + 1 < rows.size(); ++r)
+      drawn.push_back(argmax(verified.row(r)));
+    const auto greedy = g.ints("greedy.tokens");
+    BOOST_REQUIRE(greedy.front() == golden.front());
+    count_right(draft.tokens, drawn, right);
+    count_right(expected, std::span(greedy).subspan(1), oracles);
   }
+  BOOST_TEST(right == oracles, boost::test_tools::per_element());
+  BOOST_TEST(oracles == (std::vector<std::size_t>{6, 6, 5, 3, 3}), boost::test_tools::per_element()); // of 8 blocks
 }
 
 BOOST_AUTO_TEST_SUITE_END()

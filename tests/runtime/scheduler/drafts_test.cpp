@@ -144,6 +144,24 @@ BOOST_AUTO_TEST_CASE(an_end_inside_a_block_cuts_there) {
         }
 }
 
+// speculation.md §13, test 7: the stub's rings hold each row's position and prefix, and both the model and its drafter
+// compare their whole windows with the cache before they read.
+BOOST_AUTO_TEST_CASE(no_row_reads_a_stale_slot_whatever_number_is_accepted) {
+  constexpr std::uint64_t all_steps = 100000;
+  std::uint64_t steps = 0;
+  for (std::int32_t world = 0; steps < all_steps; ++world) {
+    const std::int32_t nextn = 1 + world % 5;
+    draft_world w(with_drafts(nextn, world % 2 == 0), .2 + .15 * (world % 6));
+    w.model.vary = world % 3 > 0;
+    for (std::int32_t i = 0; i < 4; ++i)
+      BOOST_REQUIRE(w.submit(core_request(static_cast<std::uint64_t>(i + 1), made_prompt(20 + 37 * i, world + i), 800,
+                                          static_cast<std::uint64_t>(world))));
+    w.run();
+    BOOST_REQUIRE_MESSAGE(w.healthy(), "world " << world << ": " << w.trouble << w.model.complaint);
+    steps += w.core.steps();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_block_that_reaches_the_limit_ends_the_sequence_before_its_next_row) {
   draft_world w(with_drafts(5), 1);
   const core_request r(1, made_prompt(122), 7);
