@@ -31,7 +31,7 @@ struct grammar_settings {
   double compile_seconds = 2;                     // of processor time for one constraint
   std::chrono::milliseconds time_limit{20000};    // from a request's arrival to its compiled constraint
   std::size_t cache_bytes = std::size_t{2} << 30; // 0 = nothing is kept
-  int compilers = 2;                              // threads, started with the first constraint
+  int compilers = 4;                              // threads, started with the first constraint
 };
 
 struct grammar_compiler_state {

@@ -324,17 +324,30 @@ std::vector<std::string> prepare_speculation(const engine_options& o, const spec
 
 grammar_settings grammars_of(const engine_options& o, const std::shared_ptr<const tokenizer>& vocabulary,
                              const model_config& c) {
-  check_range("so_timeout", o.so_timeout, 1, 86400, "");
-  check_range("so_compilers", o.so_compilers, 1, 64, "");
-  check_range("so_mask_threads", o.so_mask_threads, 0, 64, "0 makes masks on the scheduler's thread");
-  check_range("so_cache_mib", o.so_cache_mib, 0, 1 << 24, "0 keeps nothing");
+  for (const engine_option& option : engine_option_table())
+    if (const auto* member = std::get_if<int engine_options::*>(&option.member);
+        member != nullptr && std::string_view(option.name).starts_with("so-"))
+      check_range(option.key().c_str(), o.**member, option.low, option.high, "");
   if (c.vocab_size < vocabulary->vocab_size())
     throw config_error("tokenizer.json", "vocabulary", std::to_string(vocabulary->vocab_size()),
                        "the model has only " + std::to_string(c.vocab_size) + " ids",
                        "use the tokenizer that belongs to the model");
   grammar_settings g;
-  g.vocabulary = std::make_shared<lazy_vocabulary>(
-      [vocabulary, size = c.vocab_size] { return token_vocabulary::of(*vocabulary, size); });
+  g.vocabulary =
+      std::make_shared<lazy_vocabulary>([vocabulary, size = c.vocab_size, block_added = o.so_block_added_tokens] {
+        return token_vocabulary::of(*vocabulary, size, block_added);
+      });
+  const auto count = [](int n) { return static_cast<std::size_t>(n); };
+  g.limits = {.text_bytes = count(o.so_text_kib) << 10,
+              .schema_nesting = count(o.so_schema_nesting),
+              .group_nesting = count(o.so_group_nesting),
+              .regex_nesting = count(o.so_regex_nesting),
+              .states_per_rule = count(o.so_rule_states),
+              .states_total = count(o.so_states),
+              .automaton_pairs = count(o.so_pairs),
+              .memory_bytes = count(o.so_compile_mib) << 20,
+              .frontier_items = count(o.so_frontier_items)};
+  g.compile_seconds = o.so_compile_ms / 1000.0;
   g.time_limit = std::chrono::seconds(o.so_timeout);
   g.compilers = o.so_compilers;
   g.cache_bytes = static_cast<std::size_t>(o.so_cache_mib) << 20;

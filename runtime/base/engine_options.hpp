@@ -43,9 +43,14 @@ struct engine_options {
   // roundings, off with others.
   std::string yoco;
   int so_timeout = 20;               // seconds from a request's arrival to its compiled constraint
-  int so_compilers = 2;              // constraints compiled at once, each by a thread of its own
+  int so_compilers = 4;              // constraints compiled at once, each by a thread of its own
   int so_mask_threads = 2;           // of each engine, beside its scheduler's: make masks; started when one is needed
   int so_cache_mib = 2048;           // MiB of compiled constraints kept for later requests; 0 = none
+  bool so_block_added_tokens = true; // all added tokens are no text under a constraint, not the special ones alone
+  // What one constraint may use; see compile_limits. Times in ms of processor time.
+  int so_text_kib = 4096, so_compile_ms = 2000, so_compile_mib = 256;
+  int so_schema_nesting = 256, so_group_nesting = 1000, so_regex_nesting = 256;
+  int so_rule_states = 20'000, so_states = 500'000, so_pairs = 200'000, so_frontier_items = 5000;
   int yoco_keep = 0;                 // rows at a prompt's end that mask and compact keep; 0 = the fewest, 140 for V4.1
   std::optional<std::uint64_t> seed; // exactness.md §6
   std::function<void(double)>

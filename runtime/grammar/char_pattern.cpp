@@ -28,7 +28,7 @@ const char_set& spaces() {
 class parser {
 public:
   parser(std::string_view expression, pattern_options options)
-      : text_(to_code_points(expression)), dot_all_(!options.dot_excludes_newline) {}
+      : text_(to_code_points(expression)), dot_all_(!options.dot_excludes_newline), max_depth_(options.nesting) {}
 
   result<char_pattern> whole() {
     try {
@@ -42,7 +42,6 @@ public:
   }
 
 private:
-  static constexpr int max_depth = 256;
   static constexpr std::uint32_t max_count = 1'000'000'000;
 
   [[noreturn]] void fail(const char* code, const std::string& why) const {
@@ -204,8 +203,8 @@ private:
   }
 
   char_pattern group(int depth) {
-    if (depth == max_depth)
-      fail("so_too_complex", "groups nested more than " + std::to_string(max_depth) + " deep");
+    if (static_cast<std::size_t>(depth) == max_depth_)
+      fail("so_too_complex", "groups nested more than " + std::to_string(max_depth_) + " deep");
     const std::size_t start = at_++;
     const bool fold = fold_, dot_all = dot_all_;
     if (take(U'?')) {
@@ -410,6 +409,7 @@ private:
   std::u32string text_;
   std::size_t at_ = 0;
   bool fold_ = false, dot_all_;
+  std::size_t max_depth_;
 };
 
 // Adds the pattern between two nodes.

@@ -30,10 +30,11 @@ struct char_pattern {
 
 struct pattern_options {
   bool dot_excludes_newline = false; // `.` leaves out LF, CR, U+2028 and U+2029
+  std::size_t nesting = 256;         // of groups, at most
 };
 
 // expression: UTF-8. Errors: so_syntax and so_unsupported with the position (in characters, from 1), so_too_complex for
-// groups nested more than 256 deep.
+// groups nested too deep.
 result<char_pattern> parse_pattern(std::string_view expression, pattern_options options = {});
 
 // What its tree needs at most, for each byte of the expression.

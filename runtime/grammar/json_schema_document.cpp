@@ -355,7 +355,8 @@ const char_dfa* schema_document::pattern_language(const std::string& expression,
   charged_memory held;
   held.add(expression.size() * pattern_bytes_each);
   // Patterns of schemas are those of ECMA 262, where `.` stops at the end of a line.
-  const auto pattern = parse_pattern(expression, {.dot_excludes_newline = true});
+  const auto pattern =
+      parse_pattern(expression, {.dot_excludes_newline = true, .nesting = budget_.limits().regex_nesting});
   if (!pattern) {
     if (pattern.failure().code == "so_unsupported") {
       unsupported(path, pattern.failure().message);

@@ -73,7 +73,8 @@ grammar_expr regex_expression(grammar_builder& builder, std::string_view pattern
                               text_form form) {
   charged_memory held;
   held.add(pattern.size() * pattern_bytes_each);
-  const result<char_pattern> tree = parse_pattern(pattern, {options.dot_excludes_newline});
+  const result<char_pattern> tree =
+      parse_pattern(pattern, {options.dot_excludes_newline, builder.budget().limits().regex_nesting});
   if (!tree)
     throw grammar_failure{tree.failure()};
   return expression_maker(builder, options.search, form).make(*tree, true, true);

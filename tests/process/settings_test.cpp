@@ -77,6 +77,9 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--so-timeout", "0"}), {"--so-timeout = 0", "from 1 to 86400"});
   refused(generate_with({"--so-compilers", "65"}), {"--so-compilers = 65", "from 1 to 64"});
   refused(generate_with({"--so-cache-mib", "-1"}), {"--so-cache-mib = -1"});
+  refused(generate_with({"--so-regex-nesting", "257"}), {"--so-regex-nesting = 257", "from 1 to 256"});
+  refused(generate_with({"--so-compile-ms", "0"}), {"--so-compile-ms = 0", "from 1 to 86400000"});
+  refused(generate_with({}, {{"DEEPINFER_SO_BUILDER_CPUS", "0"}}), {"DEEPINFER_SO_BUILDER_CPUS = 0", "from 1 to 64"});
   refused(generate_with({"--seed", "-1"}), {"--seed = -1"});
   refused(generate_with({"--model", ""}), {"--model: no folder is named", "leave the option out"});
   refused(generate_with({}, {{"TROUPE_MODEL", ""}}), {"environment: TROUPE_MODEL: no folder is named"});
@@ -90,6 +93,20 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(score_with({"--yoco-keep", "200"}), {"--yoco-keep = 200", "no effect", "every row"});
   refused(score_with({"--yoco", "mask", "--yoco-check"}), {"--yoco = mask", "runs every mode", "leave it out"});
   refused(generate_with({"--stop", "a\xff"}), {"stop = \"a\uFFFD\"", "valid UTF-8"});
+}
+
+BOOST_AUTO_TEST_CASE(limits_of_constraints_reach_their_compilation) {
+  const std::string request = R"j({"id":"r","prompt":"x","params":{"max_tokens":2,"temperature":0,)j"
+                              R"j("so_args":{"schema_type":"regex","schema":"((((ab))))"}}})j"
+                              "\n";
+  const auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"batch", "-", "-"});
+    return troupe_reading(request, more).out;
+  };
+  BOOST_TEST(contains(answer({}), R"("error":null)"));
+  BOOST_TEST(contains(answer({"--so-regex-nesting", "3"}), "groups nested more than 3 deep"));
+  BOOST_TEST(contains(answer({"--so-states", "1"}), "more than 1 automaton states"));
+  BOOST_TEST(contains(answer({"--so-rule-states", "1"}), "more than 1 automaton states"));
 }
 
 BOOST_AUTO_TEST_CASE(negative_forms_and_supported_values_are_accepted) {
