@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   for (const std::string& where : {c.file, endpoint}) {
     const auto asked = run_troupe({"status", "--cluster", where, "--json"});
     BOOST_TEST(asked.exit_code == 0, asked.err);
-    BOOST_TEST(nlohmann::json::parse(asked.out)["members"][0]["name"] == status["members"][0]["name"]);
+    BOOST_TEST(contains(asked.out, "\"name\":\"decode.2\",\"role\":\"worker\",\"state\":\"active\""), asked.out);
   }
   BOOST_TEST(contains(run_troupe({"status", "127.0.0.1"}).err, "is neither a file nor an address with a port"));
   BOOST_TEST(

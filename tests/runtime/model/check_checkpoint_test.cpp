@@ -223,13 +223,14 @@ BOOST_AUTO_TEST_CASE(memory_of_the_released_model) {
   m = plan_memory(c, q);
   BOOST_TEST(*m.kv_blocks == *q.device_bytes - m.fixed());
 
-  // 65 slots of a position, the last 4 tokens, 5 drafts and their confidences; with rejection 5 rows of logits too.
+  // 65 slots of a position, whether it has stopped, the last 4 tokens, 5 drafts and their confidences; with rejection 5
+  // rows of logits too.
   memory_question by_rejection;
   by_rejection.device_bytes = std::int64_t{1} << 40;
   const memory_plan coupled = plan_memory(c, by_rejection);
   by_rejection.rejection = true;
   const memory_plan rejection = plan_memory(c, by_rejection);
-  BOOST_TEST(coupled.decode_state == 4 * 65 * (1 + 4 + 2 * 5));
+  BOOST_TEST(coupled.decode_state == 4 * 65 * (1 + 1 + 4 + 2 * 5));
   BOOST_TEST(rejection.decode_state == coupled.decode_state + 4 * std::int64_t{65} * 5 * 129280);
   BOOST_TEST(rejection.fixed() == coupled.fixed() + 4 * std::int64_t{65} * 5 * 129280);
   BOOST_TEST(*rejection.kv_blocks < *coupled.kv_blocks);
