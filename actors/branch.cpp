@@ -50,6 +50,7 @@ branch::update branch::take(const tokens& t, double now_ms) {
   result_.usage.preemptions = earlier_.preemptions + t.preemptions;
   result_.usage.drafted = earlier_.drafted + t.drafted;
   result_.usage.accepted = earlier_.accepted + t.accepted;
+  const auto here = t.accepted - std::exchange(told_accepted_, t.accepted); // drafts among these tokens
   result_.cached_tokens = t.cached_tokens;
   if (!t.warnings.empty())
     result_.warnings = t.warnings;
@@ -65,8 +66,10 @@ branch::update branch::take(const tokens& t, double now_ms) {
       result_.logprobs.push_back(logprobs[i]);
     if (wants_top_ && i < top.size())
       result_.top_logprobs.push_back(std::move(top[i]));
-    if (append(t, i, u))
+    if (append(t, i, u)) {
       close(finish_reason::stop, now_ms, u);
+      result_.usage.accepted -= std::min(here, static_cast<std::int64_t>(t.ids.size() - 1 - i)); // nobody gets them
+    }
   }
   const auto why = static_cast<finish_reason>(t.end);
   u.cancel = ended_ && why == finish_reason::none;
@@ -138,6 +141,7 @@ bool branch::begin_next_attempt() {
   if (!ledger_.next_attempt())
     return false;
   earlier_ = result_.usage;
+  told_accepted_ = 0;
   forget_prompt_rows();
   return true;
 }
@@ -145,6 +149,7 @@ bool branch::begin_next_attempt() {
 branch::update branch::restore(const tokens& taken, std::uint32_t attempt, double now_ms) {
   update u = take(taken, now_ms);
   ledger_.go_on_at(attempt);
+  told_accepted_ = 0;
   forget_prompt_rows();
   return u;
 }

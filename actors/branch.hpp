@@ -65,8 +65,9 @@ private:
   bool wants_logprobs_, wants_top_;
   bool ended_ = false;
   generation_result result_;
-  generation_usage earlier_; // of attempts before this one, as far as their engines told
-  std::string cause_;        // of an abort or an error
+  generation_usage earlier_;       // of attempts before this one, as far as their engines told
+  std::int64_t told_accepted_ = 0; // by the engine of this attempt
+  std::string cause_;              // of an abort or an error
   double last_token_ms_ = 0;
   histogram<bounds::between_tokens> gaps_;
 };

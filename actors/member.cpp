@@ -49,7 +49,7 @@ void follow_view(self_ptr self) {
   const view& v = st.views.committed();
   const member& me = st.setup.who;
   for (const member_entry& e : v.members)
-    if (is_over(e.state))
+    if (is_over(e.state) && !is_client(e.who)) // clients are many, and none comes back
       st.ended.note(e.who.incarnation, false, 0);
   for (const member_entry& e : v.members)
     if (e.who.name == me.name) {
@@ -173,7 +173,11 @@ void note_progress(self_ptr self) {
             s.progress.waits_for = r.waits_for;
             s.progress.handoffs = r.handoffs;
           },
-          [=](const caf::error&) { state_of(self).asked = false; });
+          [=](const caf::error&) {
+            state_of(self).asked = false;
+            state_of(self).progress.paused =
+                0; // what waited for a reader then is no excuse for what does not answer now
+          });
 }
 
 // Not with each beat: its report takes a verifier milliseconds in which it decides nothing.

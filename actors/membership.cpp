@@ -111,6 +111,8 @@ void ask_to_prepare(self_ptr self, const member_actor& process, std::uint64_t wh
   ask(self, process, std::chrono::milliseconds(st.setup.views.prepare_ms), prep_view{st.views.proposed()})
       .then(
           [=, mepoch = st.views.proposed().mepoch](const ack& a) {
+            if (!leads(self))
+              return;
             view_leader<view>::orders out;
             if (a.code == ack_code::ok)
               state_of(self).views.prepared(who, mepoch, out);
@@ -361,7 +363,8 @@ void hear(self_ptr self, const hb& h) {
     ++st.refused;
     return;
   }
-  const bool has_work = h.running + h.waiting > 0 && h.paused == 0; // a slow gateway is no fault of the worker
+  // A slow gateway is no fault of the worker, nor what waits for those that wait for it.
+  const bool has_work = h.running > h.paused || (h.waiting > 0 && h.paused == 0);
   e->alive.hear(h.steps, has_work, h.able, steady_ms());
   e->progress = h;
   if (e->known.state == member_state::suspect || e->known.state == member_state::active ||

@@ -44,6 +44,24 @@ std::string configuration_on_input() {
   return take(size);
 }
 
+loaded_cluster read_cluster(const cluster_file& file, const std::string& default_model) {
+  configuration_reading r = read_configuration({file.file, file.set, process_environment(), default_model});
+  for (std::size_t i = 1; i < r.faults.size(); ++i)
+    spdlog::error("{}", r.faults[i].what());
+  if (!r.faults.empty())
+    throw r.faults.front();
+  auto layout = layout_of(r.configuration);
+  if (!layout)
+    throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
+  loaded_cluster c{file,
+                   {},
+                   r.configuration,
+                   std::move(*layout),
+                   std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
+  c.reading = std::move(r);
+  return c;
+}
+
 } // namespace
 
 std::string sent_configuration(const std::string& toml) {
@@ -62,7 +80,7 @@ loaded_cluster load_cluster_text(const std::string& toml) {
   } file{name};
   if (const status s = write_whole_file(file.path, toml); !s)
     throw config_error("", file.path, "", s.failure().message, "free some space");
-  return load_cluster({file.path, {}});
+  return read_cluster({file.path, {}}, {}); // it names its model
 }
 
 loaded_cluster load_cluster(const cluster_file& file) {
@@ -75,21 +93,7 @@ loaded_cluster load_cluster(const cluster_file& file) {
                          "name a folder that this user may write");
     return c;
   }
-  configuration_reading r = read_configuration({file.file, file.set, process_environment(), default_model_folder()});
-  for (std::size_t i = 1; i < r.faults.size(); ++i)
-    spdlog::error("{}", r.faults[i].what());
-  if (!r.faults.empty())
-    throw r.faults.front();
-  auto layout = layout_of(r.configuration);
-  if (!layout)
-    throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
-  loaded_cluster c{file,
-                   {},
-                   r.configuration,
-                   std::move(*layout),
-                   std::make_shared<const state_dir>(r.configuration.cluster.state_dir)};
-  c.reading = std::move(r);
-  return c;
+  return read_cluster(file, default_model_folder());
 }
 
 loaded_cluster load_running(const cluster_file& where) {

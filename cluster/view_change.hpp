@@ -50,10 +50,11 @@ public:
 
   explicit view_leader(const view_limits& limits = {}) : limits_(limits) {}
 
-  // Another term: nothing is committed or proposed, or known of the views of others.
+  // Another term, or the same anew: nothing is committed or proposed, or known of the views of others. Numbers go on.
   void lead(std::uint64_t term) {
+    const std::uint64_t last = std::max(last_, epochs_before(term));
     *this = view_leader(limits_);
-    last_ = epochs_before(term);
+    last_ = last;
   }
   // Somebody has heard of that epoch: no other view gets it. Those of a later term are another leader's.
   void raise(std::uint64_t mepoch) {

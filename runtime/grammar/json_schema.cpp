@@ -136,7 +136,8 @@ private:
 
   // --- enum and const
 
-  static void spellings(const json_value& v, std::vector<std::u32string>& out) {
+  // In draft 4 a number with a fraction is no integer, whatever its value.
+  void spellings(const json_value& v, std::vector<std::u32string>& out) const {
     const auto add = [&](std::string_view text) { out.push_back(to_code_points(text)); };
     if (v.is(kind::null))
       add("null");
@@ -145,9 +146,12 @@ private:
     else if (v.is(kind::string))
       add(quoted_json(v.text));
     else {
-      add(v.text);
-      if (std::max(v.number.integer_digits(), -v.number.exponent) <= 40)
+      const bool short_enough = std::max(v.number.integer_digits(), -v.number.exponent) <= 40;
+      const bool keeps_text = document_.draft() != json_draft::d4 || v.text.find_first_of(".eE") == v.text.npos;
+      if (short_enough)
         add(v.number.plain());
+      if (keeps_text || !short_enough)
+        add(v.text);
     }
   }
 
@@ -546,6 +550,7 @@ private:
         shape.min - static_cast<std::uint64_t>(std::count_if(shape.declared.begin(), shape.declared.end(),
                                                              [](const auto& d) { return d.required; }));
     std::vector<grammar_expr> ways; // by the place in which the keys differ
+    bool too_large = false;
     for (std::size_t at = 0; shape.told_apart <= max_told_apart && at < places_of_keys; ++at) {
       shape.undeclared.clear();
       undeclared_members(shape, a, names, closed, depth, at);
@@ -556,9 +561,18 @@ private:
       const std::size_t free = options_.any_order ? shape.declared.size() : shape.declared.size() - shape.ordered;
       const double steps = std::ldexp(static_cast<double>(sets * shape.undeclared.size()), static_cast<int>(free)) *
                            static_cast<double>(shape.max == unbounded ? 1 : shape.max);
-      if (parts.size() >= shape.told_apart && steps <= max_steps_apart)
+      if (parts.size() < shape.told_apart)
+        continue;
+      if (steps <= max_steps_apart)
         ways.push_back(builder_.call(builder_.define("object", whole())));
+      else
+        too_large = true;
     }
+    if (ways.empty() && too_large)
+      fail_compile("so_unsupported",
+                   a.min_properties_path + ": at least " + std::to_string(shape.min) +
+                       " members, of which some are not declared and have to be told apart: beside maxProperties, "
+                       "patterns or optional members that takes too many states; leave some of them out");
     if (ways.empty())
       fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
                                          " members, but keys that are not declared could be one key written twice; at "

@@ -348,9 +348,10 @@ private:
       if (!a.values) // others are compared with these when all is known
         a.values = std::move(listed);
     }
-    if (n.minimum)
+    const bool bounds = exact_ || !doubtful(n, type_number);
+    if (n.minimum && bounds)
       a.numbers.at_least(*n.minimum);
-    if (n.maximum)
+    if (n.maximum && bounds)
       a.numbers.at_most(*n.maximum);
     if (n.multiple_of) {
       a.numbers.multiples_of.push_back(*n.multiple_of);
@@ -429,6 +430,8 @@ private:
 
   void dependents(std::vector<task>& next, schema_index index, const schema_node& n) {
     const std::optional<schema_index> by = doubtful(n, type_object) ? std::nullopt : std::optional(index);
+    if (!exact_ && !by)
+      return;
     if (exact_ && n.dependent_required.size() + n.dependent_schemas.size() > 8) // 2^8 branches
       document_.unsupported(n.path, "dependencies on more than 8 keys make more than " +
                                         std::to_string(max_dependent_branches) + " alternatives");

@@ -140,7 +140,8 @@ void write_speculation(writer& w) {
          [](const s& e) { return e.steps.speculation.drafts; });
   w.each("troupe:spec_decode_num_draft_tokens_total", type::counter, "Drafted tokens that were verified.",
          [](const s& e) { return e.steps.speculation.draft_tokens; });
-  w.each("troupe:spec_decode_num_accepted_tokens_total", type::counter, "Drafted tokens that were accepted.",
+  w.each("troupe:spec_decode_num_accepted_tokens_total", type::counter,
+         "Drafted tokens that were accepted, with those behind a stop string, which nobody gets.",
          [](const s& e) { return e.steps.speculation.accepted_tokens; });
   w.by_label("troupe:spec_decode_num_accepted_tokens_per_pos_total", type::counter,
              "Drafted tokens that were accepted, by position in their block.", "position",

@@ -314,8 +314,9 @@ bool scheduler_core::acknowledge(sequence_id id, std::int64_t outputs) {
 }
 
 std::size_t scheduler_core::paused() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(active_, [&](const sequence* s) { return s->in == phase::decode && runs_ahead(*s); }));
+  return static_cast<std::size_t>(std::ranges::count_if(active_, [&](const sequence* s) {
+    return s->in == phase::decode && s->unresolved == 0 && runs_ahead(*s); // else it may wait for its own step
+  }));
 }
 
 bool scheduler_core::abort(sequence_id id, events& out) {

@@ -49,6 +49,28 @@ BOOST_AUTO_TEST_CASE(usage_counts_every_attempt_also_one_that_brings_no_token) {
   BOOST_TEST(r.usage.accepted == 3);
 }
 
+// A step brings five tokens, four of them drafts; the third one completes a stop string.
+BOOST_AUTO_TEST_CASE(drafts_behind_a_stop_string_are_not_counted) {
+  const auto vocabulary =
+      std::make_shared<const tokenizer>(tokenizer::load(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json"));
+  const std::vector<std::int32_t> ids = vocabulary->encode("one two three four five", encode_mode::plain);
+  BOOST_REQUIRE(ids.size() >= 5u);
+  branch_setup setup;
+  setup.prompt_tokens = 4;
+  setup.params.stop = {vocabulary->decode(std::span(ids).subspan(2, 1))};
+  branch b(vocabulary, setup);
+  tokens before = part(1, 4, {300, 301});
+  before.accepted = 1;
+  b.take(before, 1);
+  tokens step = part(1, 6, {ids.begin(), ids.begin() + 5});
+  step.accepted = 1 + 4;
+  const branch::update u = b.take(step, 2);
+  BOOST_TEST(u.ended);
+  BOOST_TEST(u.cancel);
+  BOOST_TEST(b.result().token_ids.size() == 2u + 3u);
+  BOOST_TEST(b.result().usage.accepted == 1 + 2);
+}
+
 BOOST_AUTO_TEST_CASE(as_many_engines_try_as_may) {
   const auto vocabulary =
       std::make_shared<const tokenizer>(tokenizer::load(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json"));

@@ -275,6 +275,20 @@ small_view view_of(std::uint64_t mepoch) {
 
 BOOST_AUTO_TEST_SUITE(view_changes)
 
+// A lease that ends and is renewed after all is that of the same term: what was proposed in it has used its numbers.
+BOOST_AUTO_TEST_CASE(a_leader_of_the_same_term_anew_uses_no_number_twice) {
+  leader_side leader;
+  leader.lead(3);
+  leader_side::orders out;
+  leader.propose(view_of(leader.next()), {1}, {}, 0, out);
+  const std::uint64_t used = leader.last();
+  leader.lead(0); // it leads no more
+  leader.lead(3);
+  BOOST_TEST(leader.next() == used + 1);
+  leader.lead(4);
+  BOOST_TEST(leader.next() == epochs_before(4) + 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_view_counts_when_all_have_prepared_it) {
   leader_side leader;
   leader.lead(3);

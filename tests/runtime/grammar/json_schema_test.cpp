@@ -558,7 +558,13 @@ BOOST_AUTO_TEST_CASE(each_draft_has_its_own_keywords) {
       {R"("not":{"dependencies":{"a":["b"]}},"enum":[{"a":1}])", R"({"a":1})", "TTTRR"},
       {R"("type":"object","dependencies":{"a":{"properties":{"b":{}}}},"unevaluatedProperties":{"type":"null"})",
        R"({"b":1,"a":null})", "TTTFF"},
+      {R"("type":"object","oneOf":[{"dependencies":{"a":["b"]},"required":["a"]},
+          {"required":["a"],"properties":{"b":false}}])",
+       R"({"a":1})", "TTTRR"},
       // Draft 4 has exclusive bounds as true and false only.
+      {R"("oneOf":[{"type":"integer","exclusiveMinimum":5},{"type":"integer","maximum":5}])", "5", "RTTTT"},
+      {R"("type":"integer","enum":[1.0,2])", "1.0", "FTTTT"},
+      {R"("type":"integer","enum":[1.0,2])", "1", "TTTTT"},
       {R"("type":"integer","exclusiveMinimum":5)", "5", "FFFFF"},
       {R"("type":"integer","not":{"exclusiveMinimum":5})", "5", "RTTTT"},
       {R"("type":"integer","not":{"exclusiveMaximum":5})", "5", "RTTTT"},
