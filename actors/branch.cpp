@@ -68,7 +68,8 @@ branch::update branch::take(const tokens& t, double now_ms) {
       result_.top_logprobs.push_back(std::move(top[i]));
     if (append(t, i, u)) {
       close(finish_reason::stop, now_ms, u);
-      result_.usage.accepted -= std::min(here, static_cast<std::int64_t>(t.ids.size() - 1 - i)); // nobody gets them
+      // Drafts come first, behind them the token that was drawn: of those behind the end nobody gets any.
+      result_.usage.accepted -= std::max<std::int64_t>(here - static_cast<std::int64_t>(i + 1), 0);
     }
   }
   const auto why = static_cast<finish_reason>(t.end);

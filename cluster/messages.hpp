@@ -246,7 +246,7 @@ TROUPE_FIELDS(step_check, answers)
 struct spec_load {
   std::uint64_t round = 0; // of the sender
   std::uint32_t rank = 0;
-  std::int32_t sequences = 0; // R; 0: no step follows for now, this is what came of the last ones
+  std::int32_t sequences = 0; // R; 0: it says only what came of steps, none follows them
   std::int64_t kv_tokens = 0; // cached positions of all of them
   std::string survivals;      // packed fp32, descending, round N-2: of every draft that could be verified
   std::vector<step_observation> ended{};

@@ -102,6 +102,13 @@ bool ok(const joined& j) {
   return j.code == ack_code::ok;
 }
 
+member_state state_of(hand_members& m, std::uint64_t incarnation) {
+  for (const member_report& r : m.status().members)
+    if (r.known.who.incarnation == incarnation)
+      return r.known.state;
+  return member_state::left;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(memberships)
@@ -204,12 +211,7 @@ BOOST_AUTO_TEST_CASE(how_long_a_step_may_take_is_by_rank) {
   hand_members m(c.identity);
   for (const std::uint32_t rank : {0u, 1u, 2u}) // the last one is behind the list
     BOOST_TEST((m.join(hand_members::worker(rank, 10 + rank)).code == ack_code::ok));
-  const auto state = [&](std::uint32_t rank) {
-    for (const member_report& r : m.status().members)
-      if (r.known.who.incarnation == 10 + rank)
-        return r.known.state;
-    return member_state::left;
-  };
+  const auto state = [&](std::uint32_t rank) { return state_of(m, 10 + rank); };
   for (int i = 0; i < 3000 && state(0) != member_state::dead; ++i) {
     for (const std::uint32_t rank : {0u, 1u, 2u})
       m.beat(10 + rank, 7);
@@ -226,12 +228,7 @@ BOOST_AUTO_TEST_CASE(a_worker_whose_requests_wait_for_their_readers_is_not_stuck
   hand_members m(c.identity);
   for (const std::uint32_t rank : {0u, 1u})
     BOOST_TEST((m.join(hand_members::worker(rank, 10 + rank)).code == ack_code::ok));
-  const auto state = [&](std::uint32_t rank) {
-    for (const member_report& r : m.status().members)
-      if (r.known.who.incarnation == 10 + rank)
-        return r.known.state;
-    return member_state::left;
-  };
+  const auto state = [&](std::uint32_t rank) { return state_of(m, 10 + rank); };
   for (int i = 0; i < 3000 && state(0) != member_state::dead; ++i) {
     m.beat(10, 7);
     m.beat(11, 7, 1);
