@@ -167,8 +167,8 @@ struct hb { // one way, every hb_ms
   handoff_counters handoffs;
   bool able = true;     // false: a worker that takes no steps now, because it waits for others; it is warming then
   bool drained = false; // a gateway that was told to end, and of whose requests none is left
-  std::vector<std::string> given_up; // of a node agent: processes that it starts no more, and the last that they said
-  spec_report speculation{};         // of a worker: of its verifier, without step times
+  std::vector<std::string> given_up{}; // of a node agent: processes that it starts no more, and the last that they said
+  spec_report speculation{};           // of a worker: of its verifier, without step times
   // Of the view that it works under; of one that it was asked to prepare, 0 = none.
   std::uint64_t mepoch = 0, prepared = 0;
   std::uint64_t refused = 0; // messages and frames of former leaders, older epochs and processes that are over
