@@ -50,7 +50,7 @@ void note_devices(configuration_reading& r) {
       names.push_back(g.name);
   if (!names.empty())
     r.notes.push_back(fmt::format("this build has no device cuda: it checks {} {}, but cannot run {}",
-                                  names.size() == 1 ? "group" : "groups", joined(names),
+                                  names.size() == 1 ? "group" : "groups", listed(names),
                                   names.size() == 1 ? "it" : "them"));
 }
 

@@ -122,7 +122,7 @@ void refuse_value(const given_value& given, const std::string& why, const std::s
   throw config_error(given.origin.source, given.origin.key, given.origin.value, why, remedy);
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
@@ -133,7 +133,7 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
   const auto nearest = std::ranges::min_element(known, {}, [name](const std::string& k) { return distance(name, k); });
   if (nearest != known.end() && distance(name, *nearest) <= std::max<std::size_t>(2, name.size() / 3))
     return "did you mean " + *nearest + "?";
-  return known.empty() ? "leave it out" : "there are " + joined(known);
+  return known.empty() ? "leave it out" : "there are " + listed(known);
 }
 
 } // namespace troupe

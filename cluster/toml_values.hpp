@@ -36,6 +36,6 @@ sourced_value engine_text(const engine_option& option, const given_value& given)
 
 // What a person may have meant by an unknown name: "did you mean \"count\"?", or all that there are.
 std::string suggestion(std::string_view name, const std::vector<std::string>& known);
-std::string joined(const std::vector<std::string>& names); // "a, b and c"
+std::string listed(const std::vector<std::string>& names); // "a, b and c"
 
 } // namespace troupe
