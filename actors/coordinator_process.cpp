@@ -13,6 +13,8 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   m.configuration = s.cluster.configuration;
   m.limits = s.limits;
   m.stuck_ms = s.stuck_ms;
+  m.views = s.views;
+  m.collect_ms = s.collect_ms;
   m.drain_limit = s.drain_limit;
   m.stop_limit = s.stop_limit;
   m.toml = s.toml;

@@ -17,6 +17,8 @@ struct coordinator_setup {
   std::vector<expert_group_setup> groups; // of ranks that share experts
   endpoint at;                            // port 0: any
   liveness_limits limits;
+  view_limits views;
+  std::int64_t collect_ms = 2000;                       // membership_setup
   std::vector<std::int64_t> stuck_ms;                   // membership_setup
   std::optional<std::chrono::milliseconds> drain_limit; // membership_setup
   std::chrono::milliseconds stop_limit{10000};

@@ -239,6 +239,8 @@ int run_coordinator(const cluster_process_options& o) {
   const timeouts_section& t = c.configuration.timeouts;
   // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4).
   s.limits = {t.suspect_ms, t.dead_ms, std::int64_t{3} * std::max(t.step_decode_ms, t.step_prefill_ms)};
+  s.views.prepare_ms = t.prepare_ms;
+  s.collect_ms = t.collect_ms;
   for (const rank_place& r : c.layout.ranks)
     s.stuck_ms.push_back(c.configuration.worker_group[r.group].engine == engine_kind::completion
                              ? std::int64_t{3} * t.step_decode_ms

@@ -173,6 +173,7 @@ struct timeouts_section {
   int hb_ms = 200, suspect_ms = 1000, dead_ms = 3000;
   int request_ms = 2000, request_tries = 3;
   int lease_ms = 3000, lease_renew_ms = 1000, lease_margin_ms = 600;
+  int prepare_ms = 5000, collect_ms = 2000;
   int step_decode_ms = 2000, step_prefill_ms = 30000;
   int kv_lease_ms = 30000, kv_renew_ms = 10000, handoff_ms = 60000;
   int migration_copy_ms = 60000, migration_sources = 3;

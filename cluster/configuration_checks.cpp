@@ -375,6 +375,8 @@ private:
   }
 
   void check_elastic() {
+    check_order({"timeouts.suspect_ms", t.suspect_ms}, {"timeouts.prepare_ms", t.prepare_ms}, true,
+                "a process would be dead for a view that it has not prepared before it is suspected");
     const elastic_section& e = c_.elastic;
     if (e.down_kv_use >= e.up_kv_use)
       fault("elastic.down_kv_use", fmt::format("{}", e.down_kv_use),

@@ -167,6 +167,8 @@ template <section<timeouts_section> S, class V> void visit_keys(S& s, V&& v) {
   ms("lease_ms", s.lease_ms, "a leader's lease");
   ms("lease_renew_ms", s.lease_renew_ms, "between two renewals of it");
   ms("lease_margin_ms", s.lease_margin_ms, "before its end a leader stops acting");
+  ms("prepare_ms", s.prepare_ms, "all may take to prepare a view of the members; who has not then is dead");
+  ms("collect_ms", s.collect_ms, "a new leader waits for the processes that others know of");
   ms("step_decode_ms", s.step_decode_ms, "a decode step may take");
   ms("step_prefill_ms", s.step_prefill_ms, "a prefill step may take");
   ms("kv_lease_ms", s.kv_lease_ms, "a reservation of cache blocks holds");

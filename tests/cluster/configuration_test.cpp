@@ -60,9 +60,9 @@ BOOST_AUTO_TEST_CASE(what_is_left_out_has_its_default) {
   const timeouts_section& t = c.timeouts;
   const std::vector<int> ms{t.hb_ms,          t.suspect_ms,        t.dead_ms,         t.request_ms,  t.lease_ms,
                             t.lease_renew_ms, t.step_decode_ms,    t.step_prefill_ms, t.kv_lease_ms, t.kv_renew_ms,
-                            t.handoff_ms,     t.migration_copy_ms, t.stop_ms};
-  BOOST_TEST(ms ==
-                 (std::vector<int>{200, 1000, 3000, 2000, 3000, 1000, 2000, 30000, 30000, 10000, 60000, 60000, 10000}),
+                            t.handoff_ms,     t.migration_copy_ms, t.stop_ms,         t.prepare_ms,  t.collect_ms};
+  BOOST_TEST(ms == (std::vector<int>{200, 1000, 3000, 2000, 3000, 1000, 2000, 30000, 30000, 10000, 60000, 60000, 10000,
+                                     5000, 2000}),
              boost::test_tools::per_element());
   BOOST_TEST(t.request_tries == 3);
   BOOST_TEST(t.migration_sources == 3);
@@ -539,6 +539,10 @@ BOOST_AUTO_TEST_CASE(times_and_numbers_that_belong_together) {
   refused("[timeouts]\nlease_ms = 1600\n",
           "FILE:2: timeouts.lease_ms = 1600: a leader stops lease_margin_ms = 600 before "
           "its lease ends and renews it every lease_renew_ms = 1000; give more than 1600");
+  refused(
+      "[timeouts]\nprepare_ms = 1000\n",
+      "FILE:2: timeouts.prepare_ms = 1000: timeouts.suspect_ms = 1000: a process would be dead for a view that it has "
+      "not prepared before it is suspected; give more than 1000");
   refused("[timeouts]\nkv_lease_ms = 10000\n",
           "FILE:2: timeouts.kv_lease_ms = 10000: timeouts.kv_renew_ms = 10000: reservations would end before they are "
           "renewed; give more than 10000");
