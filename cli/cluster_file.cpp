@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
-#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -44,16 +43,17 @@ std::string configuration_on_input() {
   return take(size);
 }
 
-loaded_cluster read_cluster(const cluster_file& file, const std::string& default_model) {
-  configuration_reading r = read_configuration({file.file, file.set, process_environment(), default_model});
+// Throws config_error with the first fault; every further one is logged before.
+loaded_cluster read_cluster(const configuration_sources& sources) {
+  configuration_reading r = read_configuration(sources);
   for (std::size_t i = 1; i < r.faults.size(); ++i)
     spdlog::error("{}", r.faults[i].what());
   if (!r.faults.empty())
     throw r.faults.front();
   auto layout = layout_of(r.configuration);
   if (!layout)
-    throw config_error(file.file, "", "", layout.failure().message, "see troupe check");
-  loaded_cluster c{file,
+    throw config_error(sources.file, "", "", layout.failure().message, "see troupe check");
+  loaded_cluster c{{sources.file, sources.set},
                    {},
                    r.configuration,
                    std::move(*layout),
@@ -62,38 +62,35 @@ loaded_cluster read_cluster(const cluster_file& file, const std::string& default
   return c;
 }
 
+// It names its model.
+loaded_cluster read_cluster_text(const std::string& toml, const std::string& name) {
+  return read_cluster({name, {}, process_environment(), {}, toml});
+}
+
 } // namespace
 
 std::string sent_configuration(const std::string& toml) {
   return fmt::format("{:0{}}\n", toml.size(), header_digits) + toml;
 }
 
-loaded_cluster load_cluster_text(const std::string& toml) {
-  char name[] = "/tmp/troupe-cluster-XXXXXX";
-  const int fd = ::mkstemp(name);
-  if (fd < 0)
-    throw config_error("", "/tmp", "", "cannot be written", "free some space");
-  ::close(fd);
-  const struct temporary {
-    std::string path;
-    ~temporary() { ::unlink(path.c_str()); }
-  } file{name};
-  if (const status s = write_whole_file(file.path, toml); !s)
-    throw config_error("", file.path, "", s.failure().message, "free some space");
-  return read_cluster({file.path, {}}, {}); // it names its model
-}
-
 loaded_cluster load_cluster(const cluster_file& file) {
   if (file.file == "-") {
     const std::string toml = configuration_on_input();
-    loaded_cluster c = load_cluster_text(toml);
+    loaded_cluster c = read_cluster_text(toml, "standard input");
     c.file = {c.state->configuration_file(), {}};
+    c.state->make();
     if (const status s = write_whole_file(c.file.file, toml); !s)
       throw config_error("", "cluster.state_dir", c.file.file, s.failure().message,
                          "name a folder that this user may write");
     return c;
   }
-  return read_cluster(file, default_model_folder());
+  return read_cluster({file.file, file.set, process_environment(), default_model_folder()});
+}
+
+loaded_cluster enter_cluster(const cluster_file& file) {
+  loaded_cluster c = load_cluster(file);
+  c.state->make();
+  return c;
 }
 
 loaded_cluster load_running(const cluster_file& where) {
@@ -112,7 +109,7 @@ loaded_cluster load_running(const cluster_file& where) {
     throw config_error("command line", "--cluster", to_string(*at), text.failure().message,
                        "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
                        "file");
-  return load_cluster_text(text->toml);
+  return read_cluster_text(text->toml, "the configuration of " + to_string(*at));
 }
 
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,

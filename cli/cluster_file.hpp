@@ -8,7 +8,7 @@
 namespace troupe {
 
 struct loaded_cluster {
-  cluster_file file; // as other processes of this host can read it
+  cluster_file file; // as other processes of this host can read it, if they can
   configuration_reading reading;
   cluster_configuration configuration;
   cluster_layout layout;
@@ -18,7 +18,8 @@ struct loaded_cluster {
 // The file "-" stands for a configuration that troupe remote sends on standard input, which stays open as long as that
 // process holds on to this one. Throws config_error with the first fault; every further one is logged before.
 loaded_cluster load_cluster(const cluster_file& file);
-loaded_cluster load_cluster_text(const std::string& toml);
+// Likewise, of a process that leaves something in the cluster's state_dir.
+loaded_cluster enter_cluster(const cluster_file& file);
 // Of a cluster that runs: its file, or ADDRESS:PORT of a coordinator, which then tells the configuration.
 loaded_cluster load_running(const cluster_file& where);
 

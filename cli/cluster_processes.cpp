@@ -229,7 +229,7 @@ struct held_process {
 
 int run_coordinator(const cluster_process_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = enter_cluster(o.file);
   const process_place& place =
       place_named(c.layout.coordinators, "coordinator." + std::to_string(o.index), "--index", name_of_coordinator);
   coordinator_setup s;
@@ -264,7 +264,7 @@ int run_coordinator(const cluster_process_options& o) {
 
 int run_node(const cluster_process_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = enter_cluster(o.file);
   const cluster_configuration& k = c.configuration;
   const process_place& place =
       place_named(c.layout.node_agents, o.name, "--name", [&](const process_place& p) { return k.node[p.node].name; });
@@ -309,7 +309,7 @@ int run_node(const cluster_process_options& o) {
 
 int run_worker(const cluster_process_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = enter_cluster(o.file);
   const cluster_configuration& k = c.configuration;
   const rank_place& place = place_named(c.layout.ranks, std::to_string(o.index), "--rank",
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
@@ -352,7 +352,7 @@ int run_worker(const cluster_process_options& o) {
 
 int run_gateway(const cluster_process_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = enter_cluster(o.file);
   const cluster_configuration& k = c.configuration;
   if (c.layout.gateways.empty())
     throw config_error(o.file.file, "gateway.count", "0", "the cluster has no gateway", "give 1 or more");
@@ -392,7 +392,7 @@ int run_gateway(const cluster_process_options& o) {
 // Holds a coordinator or node agent on another host: it ends when this process does.
 int run_remote(const remote_options& o) {
   interrupts signals;
-  const loaded_cluster c = load_cluster(o.file);
+  const loaded_cluster c = enter_cluster(o.file);
   const cluster_configuration& k = c.configuration;
   std::vector<held_process> all;
   for (const process_place& p : c.layout.coordinators)

@@ -174,6 +174,7 @@ int run_launch(const launch_options& o) {
     spdlog::warn("{}", note);
   if (k.cluster.launcher == launcher_kind::manual)
     return print_commands(c, o.file.file);
+  c.state->make();
   const launch_lock alone(*c.state);
   const std::string digest = configuration_hash(k);
   c.state->remove_stale();

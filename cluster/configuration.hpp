@@ -223,12 +223,13 @@ std::string to_toml(const cluster_configuration& configuration);
 std::string configuration_hash(const cluster_configuration& configuration);
 
 struct configuration_sources {
-  std::string file;
+  std::string file;              // or what messages call the text
   std::vector<std::string> set;  // "a.b=c", over the file
   environment_map environment{}; // TROUPE_A__B and the variables of the original engine, over these
   // Folder for an absent model.path, <root>/models/NAME; relative paths that are neither beside the working directory
   // nor beside the file are looked up under this root.
   std::string default_model{};
+  std::optional<std::string> text{}; // in place of what the file holds
 };
 
 // What was read. `faults` has one entry for each thing to correct; with any of them `configuration` is not to be used.

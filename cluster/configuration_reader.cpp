@@ -203,7 +203,8 @@ private:
   }
 
   void read_file() {
-    const toml::table file = parse_toml_file(sources_.file, "this command");
+    const toml::table file =
+        sources_.text ? parse_toml_text(*sources_.text, sources_.file) : parse_toml_file(sources_.file, "this command");
     const std::vector<std::string> known = section_names();
     for (const auto& [name, node] : file) {
       const std::string section(name.str());

@@ -47,7 +47,7 @@ bool is_running(const process_record& r) {
 
 } // namespace
 
-state_dir::state_dir(std::string path) : path_(std::move(path)) {
+void state_dir::make() const {
   for (const char* folder : {"", "run", "log"})
     make_folder(fs::path(path_) / folder);
 }

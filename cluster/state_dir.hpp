@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,8 +25,9 @@ struct process_record {
 
 class state_dir {
 public:
-  // Makes the folder, 0700, if it is not there. Throws config_error.
-  explicit state_dir(std::string path);
+  explicit state_dir(std::string path) : path_(std::move(path)) {}
+  // The folder, 0700, if it is not there: of who puts something there. Throws config_error.
+  void make() const;
 
   const std::string& path() const { return path_; }
   std::string log_file(const std::string& name, std::uint64_t incarnation) const;

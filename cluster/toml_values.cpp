@@ -60,11 +60,14 @@ toml::table parse_toml_file(const std::string& path, const std::string& where) {
   std::ifstream in(path, std::ios::binary);
   if (!in || std::filesystem::is_directory(path))
     throw config_error(path, "", "", "the file cannot be read", "give an existing file to " + where);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return parse_toml_text({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, path);
+}
+
+toml::table parse_toml_text(const std::string& text, const std::string& name) {
   try {
-    return toml::parse(text, path);
+    return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
-    throw config_error(path + ":" + std::to_string(e.source().begin.line), "", "",
+    throw config_error(name + ":" + std::to_string(e.source().begin.line), "", "",
                        std::string("this is not TOML: ") + std::string(e.description()),
                        "correct the line; a seed above 9223372036854775807 is written in quotes");
   }

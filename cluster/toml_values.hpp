@@ -12,6 +12,8 @@ namespace troupe {
 
 // The file's table. Throws config_error if it cannot be read or is not TOML; `where` says which option names the file.
 toml::table parse_toml_file(const std::string& path, const std::string& where);
+// Likewise of a text; `name` is what messages call it.
+toml::table parse_toml_text(const std::string& text, const std::string& name);
 
 struct given_value {
   toml::array holder;   // of this one value: a node has no copy of its own

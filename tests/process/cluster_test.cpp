@@ -2,6 +2,7 @@
 #include "tests/process/running_cluster.hpp"
 #include "tests/support/metric_text.hpp"
 #include <regex>
+#include <set>
 
 using namespace process_test;
 using namespace std::chrono_literals;
@@ -175,6 +176,31 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   c.expect_nothing_left();
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0); // nothing to stop is no fault
   BOOST_TEST(run_troupe({"status", c.file}).exit_code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(who_only_asks_leaves_nothing_on_his_machine) {
+  running_cluster c({.workers = 1, .port = free_port()});
+  const auto names = [](const std::string& folder) {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      all.insert(entry.path().filename());
+    return all;
+  };
+  BOOST_TEST(run_troupe({"status", c.file}).exit_code == 5);
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  BOOST_TEST(run_troupe({"logs", c.file}).out == "");
+  BOOST_TEST((names(c.folder / "") == std::set<std::string>{"cluster.toml"}));
+  const auto up = c.launch();
+  BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
+  const temporary_folder elsewhere; // another machine has no such folder yet
+  process_options options;
+  options.environment["TROUPE_CLUSTER__STATE_DIR"] = elsewhere / "state";
+  const auto asked = run_troupe({"status", up.out.substr(0, up.out.find('\n')), "--json"}, options);
+  BOOST_TEST(asked.exit_code == 0, asked.err);
+  BOOST_TEST(contains(asked.out, "\"leader\":\"coordinator.0\""), asked.out);
+  BOOST_TEST(names(elsewhere / "").empty());
+  BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+  c.expect_nothing_left();
 }
 
 BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
