@@ -90,8 +90,8 @@ void take_answer(self_ptr self, const membership_actor& from, const joined& j) {
     return expel(self, j.why);
   }
   st.coordinator = from;
-  if (std::exchange(st.parked, false) && (!st.setup.able || st.setup.able(false)))
-    tell(self, st.setup.scheduler, rank_back{});
+  if (std::exchange(st.parked, false))
+    tell(self, st.setup.scheduler, hold_steps{false});
   watch(self, st.watched, from, [=](const caf::error&) { be_alone(self); });
   st.views.follow(j.term);
   if (const auto& f = st.setup.on_coordinator)
@@ -131,16 +131,14 @@ void find_coordinator(self_ptr self) {
 }
 
 // Nobody leads. What an engine computes now others may compute too, as soon as somebody does: it goes on for a while
-// only. Its requests wait, with what they have.
+// only. Its requests wait, with their caches.
 void park(self_ptr self) {
   auto& st = state_of(self);
   if (!st.setup.scheduler || self->clock().now() - st.alone_since <= st.setup.headless_limit ||
       std::exchange(st.parked, true))
     return;
   spdlog::warn("event=parked member={} headless_ms={}", st.setup.who.name, st.setup.headless_limit.count());
-  tell(self, st.setup.scheduler,
-       rank_lost{st.setup.who.rank, "no coordinator was there for " + std::to_string(st.setup.headless_limit.count()) +
-                                        " ms (timeouts.headless_max_s)"});
+  tell(self, st.setup.scheduler, hold_steps{true});
 }
 
 void be_headless(self_ptr self) {

@@ -69,7 +69,7 @@ struct cluster_member_state { // of the actor
   std::uint64_t reviewed = 0; // steps of which the verifier was asked
   std::chrono::steady_clock::time_point review_at{};
   bool stopping = false; // the cluster is being stopped
-  bool parked = false;   // without a coordinator for too long the engine takes no steps
+  bool parked = false;   // without a coordinator for too long the engine takes no steps, and keeps what it has
   std::chrono::steady_clock::time_point alone_since{}, orphaned_since{};
   watch_list watched;
 };

@@ -209,6 +209,8 @@ bool begin_turn(self_ptr self) {
   auto& st = state_of(self);
   if (st.core->in_turn() || st.core->steps_out() >= (st.setup.limits.async ? most_steps_out : 1))
     return false;
+  if (st.held) // only what has ended gives its blocks back
+    return st.core->want(std::nullopt, *st.want);
   const auto began = clock::now();
   const bool asked = st.part ? want_in_group(self) : want_alone(st);
   st.planning = seconds_since(began);
@@ -669,6 +671,10 @@ scheduler_actor::behavior_type scheduler(self_ptr self, const scheduler_setup& s
       [=](const rank_back&) {
         state_of(self).back = true;
         come_back(self);
+      },
+      [=](const hold_steps& h) {
+        state_of(self).held = h.held;
+        go_on(self);
       },
       [=](const drain&) { state_of(self).draining = true; },
       [=](const stop&) {

@@ -78,6 +78,7 @@ struct scheduler_state {
   std::size_t steps_sent = 0, steps_answered = 0; // to and by the executor, also of those that were given up
   bool turn_out = false;                          // the KV manager has a turn
   bool back = false;                              // lost no more, as soon as nothing of before is out
+  bool held = false;                              // no step is planned
   bool draining = false;
   bool checking = false; // a step_check is under way
   watch_list watched;

@@ -145,6 +145,7 @@ std::string check_messages(caf::actor_system& system) {
       {"cancel", survives(system, cancel{some_stamp, some_req, 1, 77, "client"})},
       {"rank_lost", survives(system, rank_lost{1, "killed"})},
       {"rank_back", survives(system, rank_back{})},
+      {"hold_steps", survives(system, hold_steps{true})},
       {"masks_made", survives(system, masks_made{})},
       {"scheduler_report",
        survives(system,

@@ -147,6 +147,11 @@ TROUPE_FIELDS(rank_lost, rank, why)
 // To the scheduler of an engine that was lost for the want of other processes: they are there again.
 struct rank_back {};
 TROUPE_FIELDS(rank_back)
+// To a scheduler: its sequences keep what they have, and no step is planned until it is told otherwise.
+struct hold_steps {
+  bool held = true;
+};
+TROUPE_FIELDS(hold_steps, held)
 
 struct drain {}; // accept nothing new, finish what runs
 TROUPE_FIELDS(drain)
@@ -452,6 +457,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::submit))
 CAF_ADD_TYPE_ID(troupe, (troupe::cancel))
 CAF_ADD_TYPE_ID(troupe, (troupe::rank_lost))
 CAF_ADD_TYPE_ID(troupe, (troupe::rank_back))
+CAF_ADD_TYPE_ID(troupe, (troupe::hold_steps))
 CAF_ADD_TYPE_ID(troupe, (troupe::drain))
 CAF_ADD_TYPE_ID(troupe, (troupe::stop))
 CAF_ADD_TYPE_ID(troupe, (troupe::masks_made))
@@ -534,7 +540,7 @@ using scheduler_actor =
                      answers<masks_made>, answers<tok_ack>, answers<spec_plan>, answers<new_verifier>,
                      answers<enter_group>, answers<group_view>, answers<step_decision>,
                      answers<group_ping, group_alive>, answers<scheduler_query, scheduler_report>, answers<rank_lost>,
-                     answers<rank_back>, answers<drain>, answers<stop>>;
+                     answers<rank_back>, answers<hold_steps>, answers<drain>, answers<stop>>;
 // Of a request whose prompt another engine computes.
 struct prompt_place {
   scheduler_actor scheduler; // null: the engine that goes on computes it itself

@@ -545,6 +545,74 @@ BOOST_AUTO_TEST_CASE(a_lost_verifier_is_replaced_and_decoding_never_stops) {
   finish();
 }
 
+// Whatever the engine was at: what it has begun it ends, then nothing is planned, and nothing is computed twice.
+BOOST_AUTO_TEST_CASE(steps_that_are_held_keep_everything_and_go_on_where_they_were) {
+  const auto prompt = prompt_of(100, 3);
+  const auto p = params_of(12);
+  for (const bool async : {false, true})
+    for (std::size_t messages = 0;; ++messages) {
+      stub_process w;
+      auto limits = limits_of(4, 64);
+      limits.async = async;
+      w.launch(limits);
+      w.open("a", prompt, p);
+      const bool under_way = w.turn(messages);
+      const scheduler_actor engine = w.parts.engines[0].scheduler;
+      tell_from_outside(engine, hold_steps{true});
+      w.sched.run();
+      const auto held = w.query<scheduler_report>(engine, scheduler_query{});
+      w.open("b", prompt, p); // comes meanwhile, and waits
+      w.sched.run();
+      const auto later = w.query<scheduler_report>(engine, scheduler_query{});
+      BOOST_TEST(later.steps == held.steps);
+      BOOST_TEST(later.running == held.running);
+      BOOST_TEST(later.free_blocks == held.free_blocks);
+      BOOST_TEST(later.able);
+      BOOST_TEST(w.results["b"].empty());
+      tell_from_outside(engine, hold_steps{false});
+      w.sched.run();
+      for (const char* id : {"a", "b"}) {
+        BOOST_REQUIRE(w.results[id].size() == 1u);
+        BOOST_TEST(w.results[id][0].token_ids == expected(id, prompt, p).output, boost::test_tools::per_element());
+        BOOST_TEST(w.results[id][0].usage.attempts == 1);
+        BOOST_TEST(w.results[id][0].usage.preemptions == 0);
+      }
+      const auto all = w.query<scheduler_report>(engine, scheduler_query{}).metrics;
+      BOOST_TEST(all.iteration_tokens.sum == 2 * (100 + 11)); // every row once
+      w.expect_quiet();
+      w.finish();
+      if (!under_way)
+        break;
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_ends_while_steps_are_held_gives_its_blocks_back) {
+  for (const bool lost : {false, true}) {
+    stub_process w;
+    w.launch(limits_of(4, 64));
+    const scheduler_actor engine = w.parts.engines[0].scheduler;
+    w.open("a", prompt_of(100, 3), params_of(12));
+    w.turn(40);
+    tell_from_outside(engine, hold_steps{true});
+    w.sched.run();
+    const auto held = w.query<scheduler_report>(engine, scheduler_query{});
+    BOOST_TEST(held.running == 1u);
+    if (lost)
+      tell_from_outside(engine, rank_lost{0, "pulled out"});
+    else
+      w.abort("a");
+    w.sched.run();
+    BOOST_REQUIRE(w.results["a"].size() == 1u);
+    BOOST_TEST(w.results["a"][0].finish_reason == (lost ? "error" : "abort"));
+    BOOST_TEST(w.query<scheduler_report>(engine, scheduler_query{}).running == 0u);
+    if (lost) // as with every loss, once there is something to do
+      tell_from_outside(engine, rank_back{});
+    w.sched.run();
+    w.expect_quiet();
+    w.finish();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_deadline_ends_a_request_with_what_it_has) {
   launch(limits_of(2, 64));
   auto p = params_of(100);

@@ -105,7 +105,8 @@ BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
   }
 }
 
-// For longer than workers take steps without one, and than they would live without their node agent.
+// For longer than workers take steps without one, and than they would live without their node agent. They keep what
+// they have computed.
 BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
   running_cluster c({.cluster_keys = "orphan_exit_s = 1\n", .timeout_keys = "headless_max_s = 1\n"});
   const std::string lines = mixed_lines(60);
@@ -124,6 +125,7 @@ BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.err == "");
   check_equal(by_id(run.out), expected);
+  BOOST_TEST(!some_went_on(run.out)); // at another attempt
   BOOST_TEST(c.record("decode.0")["pid"] == worker);
   BOOST_TEST(c.record("node.n0")["pid"] == agent);
   c.kill("coordinator.0"); // without their agent too, workers end
@@ -133,6 +135,29 @@ BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
   BOOST_TEST(contains(logs(c, "decode.0"), "neither a coordinator nor its node agent was there for 1000 ms"));
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
+}
+
+// Without their node agent too workers end at last, with what they have; others compute it again.
+BOOST_AUTO_TEST_CASE(what_waits_for_too_long_is_computed_again_elsewhere) {
+  running_cluster c({.cluster_keys = "orphan_exit_s = 3\n", .timeout_keys = "headless_max_s = 1\n"});
+  const std::string lines = mixed_lines(60);
+  const auto expected = alone(lines);
+  c.require_launch();
+  auto batch = batch_beside(c, lines);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("coordinator.0");
+  c.kill("node.n0");
+  const auto there = [&](const std::string& name) { return std::filesystem::exists(c.state + "/run/" + name); };
+  for (int i = 0; i < 600 && (there("decode.0.json") || there("decode.1.json")); ++i)
+    std::this_thread::sleep_for(50ms);
+  BOOST_TEST(contains(logs(c, "decode.0"), "event=parked"));
+  BOOST_TEST(contains(logs(c, "decode.0"), "neither a coordinator nor its node agent was there for 3000 ms"));
+  BOOST_TEST((batch.wait_for(0s) == std::future_status::timeout));
+  c.require_launch();
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 0);
+  check_equal(by_id(run.out), expected);
+  BOOST_TEST(some_went_on(run.out));
 }
 
 BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_again) {
