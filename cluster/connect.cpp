@@ -1,9 +1,7 @@
 #include "cluster/connect.hpp"
-#include "cluster/basp_bytes.hpp"
-#include "cluster/refused_bytes.hpp"
+#include "cluster/inbound.hpp"
 #include <algorithm>
 #include <arpa/inet.h>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -40,64 +38,23 @@ int renumbered(int fd) {
   return fresh;
 }
 
-// Connections that CAF has accepted, by number. It alone accepts and receives by these functions, on one thread:
-// ZeroMQ and step links accept by others, and TLS receives by another.
-struct inbound {
-  troupe::basp_bytes bytes;
-  bool said = false; // that it ended inside a message
-};
-std::array<std::atomic<inbound*>, 1 << 16> inbounds{};
-
-void look_at(int fd, inbound* connection) {
-  if (fd >= 0 && static_cast<std::size_t>(fd) < inbounds.size())
-    delete inbounds[static_cast<std::size_t>(fd)].exchange(connection);
-  else
-    delete connection;
-}
-
-std::string own_address_of(int fd) {
-  sockaddr_storage at{};
-  socklen_t size = sizeof at;
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&at), size, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return "a closed connection";
-  return to_string(troupe::endpoint{host.data(), static_cast<std::uint16_t>(std::atoi(port.data()))});
-}
-
-// The bytes that came, -1 where they are no message: the caller closes the connection then.
-ssize_t judged(int fd, inbound& connection, const void* bytes, ssize_t size) {
-  if (size < 0)
-    return size;
-  const char* wrong = nullptr;
-  if (size > 0)
-    wrong = connection.bytes.take({static_cast<const std::uint8_t*>(bytes), static_cast<std::size_t>(size)});
-  else if (connection.bytes.inside_a_message() && !std::exchange(connection.said, true))
-    troupe::refuse_bytes(own_address_of(fd), "it ended inside a message");
-  if (wrong == nullptr)
-    return size;
-  troupe::refuse_bytes(own_address_of(fd), wrong);
-  errno = ECONNRESET;
-  return -1;
-}
-
 } // namespace
 
+// CAF alone accepts and receives by accept and recv, on one thread: ZeroMQ and step links accept by others, and TLS
+// receives by another (tls.cpp).
 extern "C" {
 
 int socket(int family, int type, int protocol) noexcept {
   static auto* const of_system = reinterpret_cast<int (*)(int, int, int)>(::dlsym(RTLD_NEXT, "socket"));
   const int fd = renumbered(of_system(family, type, protocol));
-  look_at(fd, nullptr);
+  troupe::forget_inbound(fd);
   return fd;
 }
 
 int accept(int listener, sockaddr* from, socklen_t* size) {
   static auto* const of_system = reinterpret_cast<int (*)(int, sockaddr*, socklen_t*)>(::dlsym(RTLD_NEXT, "accept"));
   const int fd = renumbered(of_system(listener, from, size));
-  look_at(fd, fd < 0 ? nullptr : new inbound);
+  troupe::note_inbound(fd);
   return fd;
 }
 
@@ -105,17 +62,14 @@ int accept4(int listener, sockaddr* from, socklen_t* size, int flags) {
   static auto* const of_system =
       reinterpret_cast<int (*)(int, sockaddr*, socklen_t*, int)>(::dlsym(RTLD_NEXT, "accept4"));
   const int fd = of_system(listener, from, size, flags);
-  look_at(fd, nullptr);
+  troupe::forget_inbound(fd);
   return fd;
 }
 
 ssize_t recv(int fd, void* to, size_t size, int flags) {
   static auto* const of_system = reinterpret_cast<ssize_t (*)(int, void*, size_t, int)>(::dlsym(RTLD_NEXT, "recv"));
   const ssize_t got = of_system(fd, to, size, flags);
-  inbound* connection = fd >= 0 && static_cast<std::size_t>(fd) < inbounds.size()
-                            ? inbounds[static_cast<std::size_t>(fd)].load()
-                            : nullptr;
-  return connection == nullptr || size == 0 ? got : judged(fd, *connection, to, got);
+  return size == 0 ? got : troupe::look_at_inbound(fd, to, got);
 }
 
 } // extern "C"

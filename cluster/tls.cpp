@@ -1,4 +1,5 @@
 #include "cluster/tls.hpp"
+#include "cluster/inbound.hpp"
 #include <atomic>
 #include <caf/openssl/all.hpp>
 #include <dlfcn.h>
@@ -31,7 +32,8 @@ int SSL_read(SSL* session, void* bytes, int size) {
 int SSL_write(SSL* session, const void* bytes, int size) {
   static auto* const next = of_openssl<int(SSL*, const void*, int)>("SSL_write");
   ERR_clear_error();
-  return next(session, bytes, size);
+  const int got = next(session, bytes, size);
+  return got <= 0 ? got : static_cast<int>(troupe::look_at_inbound(SSL_get_fd(session), bytes, got));
 }
 
 int SSL_accept(SSL* session) {
