@@ -428,7 +428,7 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
   BOOST_REQUIRE_MESSAGE(up.exit_code == 0, up.err);
   BOOST_TEST(c.status()["status"] == "ok");
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
-  BOOST_TEST(handoffs_of(c.status(), "received") > 0u);
+  c.wait_until([](const nlohmann::json& s) { return handoffs_of(s, "received") > 0; }); // told with the next beat
   std::ifstream in(c.file);
   std::string text((std::istreambuf_iterator<char>(in)), {});
   const auto refused = [&](const std::string& other) {
@@ -491,7 +491,7 @@ BOOST_AUTO_TEST_CASE(a_prompt_that_two_workers_compute_goes_on_at_a_third) {
   c.wait_until([](const nlohmann::json& s) {
     return steps_of(s, "prefill.1") > 0 && steps_of(s, "prefill.0") == steps_of(s, "prefill.1");
   });
-  BOOST_TEST(handoffs_of(c.status(), "received") > 0u);
+  c.wait_until([](const nlohmann::json& s) { return handoffs_of(s, "received") > 0; }); // told with the next beat
   BOOST_TEST(handoffs_of(c.status(), "failed") == 0u);
   running_batch batch(c, lines);
   const std::uint64_t before = steps_of(c.status());
