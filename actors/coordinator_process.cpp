@@ -21,7 +21,8 @@ coordinator_process::coordinator_process(const coordinator_setup& s) : config_(s
   if (s.cluster.tls)
     m.authority = s.cluster.tls->authority;
   m.on_shut_down = [this] { shut_down_ = true; };
-  for (const expert_group_setup& g : s.groups) {
+  for (expert_group_setup g : s.groups) {
+    g.authority = m.authority;
     groups_.push_back(system_.spawn(group_placement, g));
     m.groups.push_back({g.first, static_cast<std::uint32_t>(g.node.size()), groups_.back()});
   }

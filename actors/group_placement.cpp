@@ -1,6 +1,7 @@
 #include "actors/group_placement.hpp"
 #include "actors/steady_ms.hpp"
 #include "cluster/messages.hpp"
+#include "cluster/orders.hpp"
 #include <algorithm>
 #include <spdlog/spdlog.h>
 
@@ -312,6 +313,11 @@ caf::typed_response_promise<ack> take_wish(self_ptr self, const migrate& m) {
   auto& st = state_of(self);
   state::wish w{m, -1, self->make_response_promise<ack>()};
   const auto promise = w.answer;
+  if (const status may = check_order(st.setup.authority, m); !may) {
+    spdlog::warn("event=migration_refused group={} why=\"{}\"", st.setup.name, may.failure().message);
+    answer(w, ack_code::unknown, may.failure());
+    return promise;
+  }
   if (!st.core || !st.core->newest()) {
     answer(w, ack_code::busy, {"busy", "the expert group " + st.setup.name + " is not complete; see troupe status"});
     return promise;

@@ -21,6 +21,7 @@ struct expert_group_setup {
   std::vector<std::int32_t> node; // [ranks]
   std::int32_t window = 100;      // steps of the load window
   migration_settings migration;
+  std::string authority{}; // membership_setup
   std::chrono::milliseconds tick{10};
 };
 

@@ -119,7 +119,7 @@ void find_coordinator(self_ptr self) {
       if (!is_over(e.state) && !is_client(e.who) && wish.there.size() < most_told)
         wish.there.push_back(e.who.incarnation);
   }
-  if (st.setup.keys && !is_client(wish.who)) {
+  if (st.setup.keys) {
     if (const auto p = prove(*st.setup.keys, words_of(wish.who)))
       wish.certificate = p->certificate, wish.signature = p->signature;
     else

@@ -27,7 +27,7 @@ struct member_setup {
   member who;
   std::vector<endpoint> coordinators;                      // asked in this order
   std::function<std::vector<endpoint>()> coordinators_now; // cluster_identity
-  std::optional<tls_files> keys;                           // of its node; none: nobody has any
+  std::optional<tls_files> keys;                           // of its node, or a client's; none: nobody has any
   std::function<void(const view&)> on_view;                // on the actor's thread
   // A view that may be the next: who is new in it is expected from now on, and nothing else changes; likewise.
   std::function<void(const view&)> on_prepare;
@@ -48,7 +48,7 @@ struct member_setup {
   std::function<std::uint64_t()> refused; // frames of older epochs
   std::chrono::milliseconds beat{200}, headless_limit{60000}, orphan_limit{60000}, control_limit{2000};
 };
-// What a node's key signs when a process of it joins.
+// What the key signs with which a process joins.
 std::string words_of(const member& who);
 
 // Of a process that others reach at `at`, port 0 if nobody does; the callbacks are left to the caller.

@@ -1,7 +1,7 @@
 #include "actors/membership.hpp"
 #include "actors/member.hpp"
 #include "actors/steady_ms.hpp"
-#include "cluster/certificates.hpp"
+#include "cluster/orders.hpp"
 #include <algorithm>
 #include <spdlog/spdlog.h>
 #include <tuple>
@@ -226,11 +226,15 @@ std::pair<ack_code, std::string> refusal(const membership_state& st, const membe
   return {ack_code::ok, {}};
 }
 
-// Clients, which TLS lets in, cannot be anything else.
 std::pair<ack_code, std::string> unproven(const membership_state& st, const join& j) {
-  if (st.setup.authority.empty() || is_client(j.who))
+  if (st.setup.authority.empty())
     return {ack_code::ok, {}};
-  const status s = check_proof(st.setup.authority, j.who.node, {j.certificate, j.signature}, words_of(j.who));
+  const proof p{j.certificate, j.signature};
+  if (is_client(j.who)) {
+    const status s = check_role(st.setup.authority, key_role::client, p, words_of(j.who));
+    return s ? std::pair(ack_code::ok, std::string()) : std::pair(ack_code::unknown, s.failure().message);
+  }
+  const status s = check_proof(st.setup.authority, j.who.node, p, words_of(j.who));
   return s ? std::pair(ack_code::ok, std::string())
            : std::pair(ack_code::unknown, j.who.name + " is not taken for a process of node " + j.who.node + ": " +
                                               s.failure().message + "; give it the keys of its node (troupe keygen)");
@@ -291,6 +295,15 @@ void shut_all_down(self_ptr self, bool now) {
     tell_to_end(self, member_role::gateway, false);
   }
   end_when_drained(self);
+}
+
+ack take_stop(self_ptr self, const stop_cluster& s) {
+  if (const status may = check_order(state_of(self).setup.authority, s); !may) {
+    spdlog::warn("event=stop_refused why=\"{}\"", may.failure().message);
+    return {0, ack_code::unknown, note_of(may.failure())};
+  }
+  shut_all_down(self, s.now);
+  return {};
 }
 
 // Clients, which nobody can reach, end when they like.
@@ -464,7 +477,7 @@ membership_actor::behavior_type membership(self_ptr self, const membership_setup
         const auto at = std::ranges::find(known, r.first, &expert_group_report::first);
         (at == known.end() ? known.emplace_back() : *at) = r;
       },
-      [=](const shut_down& s) { shut_all_down(self, s.now); },
+      [=](const stop_cluster& s) { return take_stop(self, s); },
       [=](const tick&) { look_for_silent(self); },
       [=](const stop&) { self->quit(); },
   };

@@ -19,7 +19,7 @@ struct membership_setup {
   std::uint64_t term = 0;           // nobody else can lead: this term is for good; 0: lease_held tells
   std::string build, configuration; // what every process must have; the latter as a digest
   std::string toml;                 // that configuration
-  std::string authority;            // file: whose certificates nodes must have; empty: nobody has any
+  std::string authority;            // file: whose certificates all must have; empty: nobody has any
   liveness_limits limits;
   std::vector<std::int64_t> stuck_ms; // [ranks] in place of limits.stuck_ms; ranks behind its end have that
   view_limits views;

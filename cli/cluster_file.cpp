@@ -4,6 +4,8 @@
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
+#include "cluster/name_pattern.hpp"
+#include "cluster/orders.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <cerrno>
 #include <charconv>
@@ -112,6 +114,21 @@ loaded_cluster load_running(const cluster_file& where) {
   return read_cluster_text(text->toml, "the configuration of " + to_string(*at));
 }
 
+std::string key_name_for(const cluster_configuration& c, key_role least) {
+  std::vector<std::string> names(role_names.begin() + static_cast<std::ptrdiff_t>(least), role_names.end());
+  if (c.security.mode != security_mode::mutual)
+    return names.front();
+  for (const node_section& n : c.node)
+    if (is_this_machine(n.host))
+      names.push_back(n.name);
+  for (const std::string& name : names)
+    if (::access(with_node(c.security.key, name).c_str(), R_OK) == 0)
+      return name;
+  throw config_error("", "security.key", with_node(c.security.key, names.front()),
+                     "this user has no key on this machine that is good for that",
+                     "make it with troupe keygen, or go where it is");
+}
+
 own_record::own_record(std::shared_ptr<const state_dir> state, std::string name, std::uint64_t incarnation,
                        const endpoint& at, const std::string& configuration)
     : state_(std::move(state)), name_(std::move(name)) {
@@ -173,7 +190,9 @@ result<configuration_text> coordinator_client::configuration() {
              : ask_again<configuration_text>(system_, all.front().first, cluster_.questions, configuration_query{});
 }
 
-result<ack> coordinator_client::migrate(const troupe::migrate& what) {
+result<ack> coordinator_client::migrate(troupe::migrate what) {
+  if (const troupe::status signed_it = sign(what, cluster_.tls); !signed_it)
+    return signed_it.failure();
   error why;
   for (const auto& [at, s] : reach(why)) {
     if (!s.leads)
@@ -198,7 +217,10 @@ result<ack> coordinator_client::migrate(const troupe::migrate& what) {
   return why.code.empty() ? error{"no_leader", "no coordinator leads"} : why;
 }
 
-troupe::status coordinator_client::shut_down(bool now) {
+troupe::status coordinator_client::stop(bool now) {
+  stop_cluster order{now};
+  if (const troupe::status signed_it = sign(order, cluster_.tls); !signed_it)
+    return signed_it.failure();
   error why;
   auto all = reach(why);
   if (std::ranges::none_of(all, [](const auto& c) { return c.second.leads; }))
@@ -206,10 +228,11 @@ troupe::status coordinator_client::shut_down(bool now) {
   std::ranges::stable_partition(all, [](const auto& c) { return !c.second.leads; }); // nobody takes over meanwhile
   troupe::status told = nothing{};
   for (const auto& [at, s] : all) {
-    tell_from_outside(at, troupe::shut_down{now});
-    if (const auto heard = ask_again<cluster_status>(system_, at, cluster_.questions, status_query{});
-        !heard && s.leads)
-      told = heard.failure();
+    const auto answer = ask_again<ack>(system_, at, cluster_.questions, order);
+    if (answer && answer->code != ack_code::ok)
+      return error_of(*answer);
+    if (!answer && s.leads)
+      told = answer.failure();
   }
   return told;
 }

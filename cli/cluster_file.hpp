@@ -23,6 +23,10 @@ loaded_cluster enter_cluster(const cluster_file& file);
 // Of a cluster that runs: its file, or ADDRESS:PORT of a coordinator, which then tells the configuration.
 loaded_cluster load_running(const cluster_file& where);
 
+// The name of a key that is on this machine and good for that: of the least such role, or of a node. Throws
+// config_error if there is none. Without keys (security.mode loopback) the name says nothing.
+std::string key_name_for(const cluster_configuration& c, key_role least);
+
 // What troupe remote sends.
 std::string sent_configuration(const std::string& toml);
 
@@ -50,8 +54,9 @@ public:
   ~coordinator_client();
   result<cluster_status> status();
   result<configuration_text> configuration();
-  troupe::status shut_down(bool now); // told, not done; now: what runs is not waited for
-  result<ack> migrate(const troupe::migrate& what);
+  // Told, not done; now: what runs is not waited for. Code not_allowed: it is not for who has this key.
+  troupe::status stop(bool now);
+  result<ack> migrate(troupe::migrate what);
 
 private:
   std::vector<std::pair<membership_actor, cluster_status>> reach(error& why);

@@ -50,7 +50,7 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   v = add_verb(app, stop_.file, "stop",
                "End all processes of a cluster: nothing new is begun, what runs ends (within timeouts.drain; Ctrl-C: "
                "do not wait),\nthen gateways, workers, node agents, the coordinator end. Exit codes: 0 nothing is "
-               "left, 8 what is left is listed.");
+               "left, 6 refused: not with this key, 8 what is left is\nlisted.");
   v->add_flag("--now", stop_.now, "kill them");
   verbs_.push_back(v);
   v = add_verb(
@@ -92,7 +92,8 @@ cluster_verbs::cluster_verbs(CLI::App& app) {
   verbs_.push_back(v);
   v = app.add_subcommand("keygen",
                          "Make the keys for security.mode = \"mutual\": an authority, certificates and CURVE keys for "
-                         "nodes and for clients.\nA folder that has an authority already gets keys for further nodes.");
+                         "nodes and for the\nroles observer, client and admin. A folder that has an authority already "
+                         "gets keys for further nodes.");
   v->add_option("DIR", keygen_.folder, "folder, made if it is not there")->required();
   v->add_option("--node", keygen_.nodes, "a node's name in the cluster's file; may be repeated")
       ->type_name("NAME")

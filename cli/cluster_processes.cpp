@@ -295,7 +295,7 @@ int run_node(const cluster_process_options& o) {
   const std::string host = s.at.host;
   own_record::check_free(*c.state, self.name);
   if (self.cluster.tls)
-    admit_nodes_only(); // coordinators ask for its vote, and nobody else has to do with it
+    admit_only(key_role::node); // coordinators ask for its vote, and nobody else has to do with it
   node_process p(std::move(s));
   record.emplace(c.state, self.name, self.incarnation, endpoint{host, p.port()}, self.cluster.configuration);
   serve(signals, o, [&] { return p.told_to_stop() || p.expelled(); });
@@ -315,6 +315,8 @@ int run_worker(const cluster_process_options& o) {
                                         [](const rank_place& r) { return std::to_string(r.rank.value); });
   worker_setup s;
   s.process = process_of_agent(o, c, name_of_rank(k, place), place.node);
+  if (s.process.cluster.tls)
+    admit_only(key_role::client);
   s.rank = place.rank.value;
   s.at = {address_of(k.control.bind), static_cast<std::uint16_t>(place.control_port)};
   s.engine = options_of(k, k.worker_group[place.group]);
@@ -360,6 +362,8 @@ int run_gateway(const cluster_process_options& o) {
       place_named(c.layout.gateways, "gateway." + std::to_string(o.index), "--index", name_of_gateway);
   gateway_process_setup s;
   s.process = process_of_agent(o, c, name_of_gateway(place), place.node);
+  if (s.process.cluster.tls)
+    admit_only(key_role::client);
   s.at = {address_of(k.gateway.bind, "gateway.bind"), static_cast<std::uint16_t>(place.port)};
   s.source = {k.model.path,
               k.model.seed,

@@ -41,7 +41,7 @@ named_cluster cluster_at(const std::string& where, const std::string& gateway) {
   named_cluster found;
   found.ledger = c.configuration.ledger;
   cluster_access& a = found.access;
-  a.identity = identity_of(c.configuration, client_key_name, c.layout, *c.state);
+  a.identity = identity_of(c.configuration, key_name_for(c.configuration, key_role::client), c.layout, *c.state);
   a.host = c.configuration.control.bind;
   a.name = "client." + std::to_string(mint_incarnation());
   a.model = c.configuration.model.path;

@@ -174,6 +174,7 @@ int run_launch(const launch_options& o) {
     spdlog::warn("{}", note);
   if (k.cluster.launcher == launcher_kind::manual)
     return print_commands(c, o.file.file);
+  const std::string key = key_name_for(k, key_role::observer);
   c.state->make();
   const launch_lock alone(*c.state);
   const std::string digest = configuration_hash(k);
@@ -232,7 +233,7 @@ int run_launch(const launch_options& o) {
         }))
       return give_up("the coordinator did not start in time");
   }
-  const cluster_identity id = identity_of(k, client_key_name, c.layout, *c.state);
+  const cluster_identity id = identity_of(k, key, c.layout, *c.state);
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
@@ -280,11 +281,11 @@ std::vector<std::string> leftovers(const loaded_cluster& c) {
   return left;
 }
 
-// Asks something of the coordinators; an error if none is known on this host.
-template <class Ask> auto ask_coordinators(const loaded_cluster& c, const Ask& ask) {
+// Asks something of the coordinators, with that key; an error if none is known on this host.
+template <class Ask> auto ask_coordinators(const loaded_cluster& c, const std::string& key, const Ask& ask) {
   using answer = decltype(ask(std::declval<coordinator_client&>()));
   try {
-    coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
+    coordinator_client client(identity_of(c.configuration, key, c.layout, *c.state));
     return ask(client);
   } catch (const config_error& e) {
     return answer(error{"unreachable", e.what()});
@@ -292,8 +293,8 @@ template <class Ask> auto ask_coordinators(const loaded_cluster& c, const Ask& a
 }
 
 // Whether the cluster is being stopped and some gateway, of the cluster or of a client, has requests that run.
-bool still_runs(const loaded_cluster& c) {
-  const auto s = ask_coordinators(c, [](coordinator_client& client) { return client.status(); });
+bool still_runs(const loaded_cluster& c, const std::string& key) {
+  const auto s = ask_coordinators(c, key, [](coordinator_client& client) { return client.status(); });
   return s && s->stopping && std::ranges::any_of(s->members, [](const member_report& m) {
            return m.known.who.role == member_role::gateway && !is_over(m.known.state) && !m.progress.drained;
          });
@@ -304,6 +305,7 @@ bool still_runs(const loaded_cluster& c) {
 int run_stop(const stop_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
+  const std::string key = key_name_for(c.configuration, key_role::admin);
   const auto wait_until_gone = [&](std::chrono::milliseconds limit, int number) {
     const auto last = clock::now() + limit;
     const int heard = signals.count(); // another Ctrl-C: not so long
@@ -324,8 +326,12 @@ int run_stop(const stop_options& o) {
                  c.state->path());
   } else {
     // Clients hear of it, also when everything is killed then.
-    const status told = ask_coordinators(c, [&](coordinator_client& client) { return client.shut_down(o.now); });
-    while (told && !o.now && signals.count() == 0 && still_runs(c))
+    const status told = ask_coordinators(c, key, [&](coordinator_client& client) { return client.stop(o.now); });
+    if (!told && told.failure().code == "not_allowed") {
+      spdlog::error("refused: {}", told.failure().message);
+      return exit_refused;
+    }
+    while (told && !o.now && signals.count() == 0 && still_runs(c, key))
       signals.wait({}, 100);
     if (!told && !o.now)
       spdlog::warn("{}: the processes of this host are told one by one", told.failure().message);

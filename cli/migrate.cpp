@@ -37,7 +37,8 @@ int run_migrate(const migrate_options& o) {
   interrupts signals;
   const loaded_cluster c = load_running(o.file);
   const migrate wish = wish_of(o);
-  coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
+  coordinator_client client(
+      identity_of(c.configuration, key_name_for(c.configuration, key_role::admin), c.layout, *c.state));
   const auto answer = client.migrate(wish);
   if (!answer) {
     spdlog::error("{}: {}", c.configuration.cluster.name, answer.failure().message);

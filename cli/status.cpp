@@ -287,7 +287,8 @@ std::string text_of(const cluster_status& s, const loaded_cluster& c, const std:
 int run_status(const status_options& o) {
   interrupts signals;
   const loaded_cluster c = load_running(o.file);
-  coordinator_client client(identity_of(c.configuration, client_key_name, c.layout, *c.state));
+  coordinator_client client(
+      identity_of(c.configuration, key_name_for(c.configuration, key_role::observer), c.layout, *c.state));
   for (;;) {
     const auto heard = client.status();
     const cluster_status s = heard ? *heard : cluster_status{};

@@ -1,4 +1,5 @@
 #include "cluster/certificates.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -72,7 +73,7 @@ certificate_ptr make_certificate(const std::string& name, EVP_PKEY& key, const a
       add_extension(*c, signer, NID_key_usage,
                     issuer != nullptr ? "critical,digitalSignature" : "critical,keyCertSign") &&
       (issuer == nullptr || add_extension(*c, signer, NID_ext_key_usage,
-                                          name == client_key_name ? "clientAuth" : "serverAuth,clientAuth")) &&
+                                          role_of(name) == key_role::node ? "serverAuth,clientAuth" : "clientAuth")) &&
       X509_sign(c.get(), issuer != nullptr ? issuer->key.get() : &key, EVP_sha256()) > 0;
   return good ? std::move(c) : nullptr;
 }
@@ -191,22 +192,39 @@ bool signature_fits(X509& certificate, const std::string& signature, std::string
          EVP_DigestVerify(s.get(), bytes_of(signature), signature.size(), bytes_of(words), words.size()) == 1;
 }
 
-// Empty, or why the authority does not vouch for it as a node's.
-std::string not_a_node(X509& certificate, const std::string& authority) {
+// Empty, or why the authority does not vouch for it. purpose: of OpenSSL; what serves as a server is a node's.
+std::string not_vouched_for(X509& certificate, const std::string& authority, int purpose) {
   const store_ptr store(X509_STORE_new());
   const check_ptr check(X509_STORE_CTX_new());
   if (!store || !check || X509_STORE_load_file(store.get(), authority.c_str()) != 1 ||
       X509_STORE_CTX_init(check.get(), store.get(), &certificate, nullptr) != 1 ||
-      X509_STORE_CTX_set_purpose(check.get(), X509_PURPOSE_SSL_SERVER) != 1) // which clients' do not serve
+      X509_STORE_CTX_set_purpose(check.get(), purpose) != 1)
     return authority + " cannot be used";
   return X509_verify_cert(check.get()) == 1 ? "" : X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get()));
 }
 
-bool bears_name(const X509& certificate, const std::string& name) {
+std::string name_on(const X509& certificate) {
   char text[256] = {};
-  return X509_NAME_get_text_by_NID(X509_get_subject_name(&certificate), NID_commonName, text, sizeof text) ==
-             static_cast<int>(name.size()) &&
-         name == text;
+  const int size = X509_NAME_get_text_by_NID(X509_get_subject_name(&certificate), NID_commonName, text, sizeof text);
+  return {text, static_cast<std::size_t>(std::max(size, 0))};
+}
+
+error not_proven(const std::string& why) {
+  return {"not_proven", why};
+}
+
+// The certificate that is shown; null: there is none, and `why` says so.
+certificate_ptr shown_in(const proof& p, std::string& why) {
+  constexpr std::size_t most = 1 << 16; // bytes of PEM
+  if (p.certificate.empty() || p.certificate.size() > most) {
+    why = "it shows no certificate";
+    return nullptr;
+  }
+  const bio_ptr in(BIO_new_mem_buf(p.certificate.data(), static_cast<int>(p.certificate.size())));
+  certificate_ptr c(in ? PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr) : nullptr);
+  if (!c)
+    why = "what it shows is no certificate";
+  return c;
 }
 
 } // namespace
@@ -252,21 +270,29 @@ result<proof> prove(const tls_files& keys, std::string_view words) {
 }
 
 status check_proof(const std::string& authority, const std::string& node, const proof& p, std::string_view words) {
-  constexpr std::size_t most = 1 << 16; // bytes of PEM
-  const auto refused = [](const std::string& why) { return error{"not_proven", why}; };
-  if (p.certificate.empty() || p.certificate.size() > most)
-    return refused("it shows no certificate");
-  const bio_ptr in(BIO_new_mem_buf(p.certificate.data(), static_cast<int>(p.certificate.size())));
-  const certificate_ptr c(in ? PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr) : nullptr);
+  std::string why;
+  const certificate_ptr c = shown_in(p, why);
   if (!c)
-    return refused("what it shows is no certificate");
-  if (const std::string why = not_a_node(*c, authority); !why.empty())
-    return refused("its certificate is none of a node: " + why);
-  if (!bears_name(*c, node))
-    return refused("its certificate is not that of node " + node);
+    return not_proven(why);
+  if (why = not_vouched_for(*c, authority, X509_PURPOSE_SSL_SERVER); !why.empty())
+    return not_proven("its certificate is none of a node: " + why);
+  if (name_on(*c) != node)
+    return not_proven("its certificate is not that of node " + node);
   if (!signature_fits(*c, p.signature, words))
-    return refused("it does not have the key of node " + node);
+    return not_proven("it does not have the key of node " + node);
   return nothing{};
+}
+
+result<key_role> proven_role(const std::string& authority, const proof& p, std::string_view words) {
+  std::string why;
+  const certificate_ptr c = shown_in(p, why);
+  if (!c)
+    return not_proven(why);
+  if (why = not_vouched_for(*c, authority, X509_PURPOSE_SSL_CLIENT); !why.empty())
+    return not_proven("its certificate is none of the cluster: " + why);
+  if (!signature_fits(*c, p.signature, words))
+    return not_proven("it does not have the key of its certificate, which is that of " + name_on(*c));
+  return role_of(name_on(*c));
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
 // The keys of a cluster in mode "mutual" (cluster.md §3.12), as troupe keygen makes them: an authority of its own, one
-// certificate for each node and one for clients, and CURVE keys of their names.
+// certificate for each node and for each other role (key_role.hpp), and CURVE keys of their names.
 #pragma once
 #include "cluster/curve.hpp"
 #include "cluster/tls.hpp"
@@ -10,13 +10,10 @@
 
 namespace troupe {
 
-// The name under which processes use keys that are no node's: troupe generate --cluster and the like.
-inline constexpr const char* client_key_name = "client";
-
 // Writes into the folder, which is made (0700) if it is not there: ca.pem and ca.key; NAME.pem, NAME.key and
 // NAME.curve for each name. An authority that is there is used again, so that nodes can be added; files of a name that
-// are there already are an error ("keys_exist"). Keys are readable by their owner only. A client's certificate is good
-// for reaching nodes only: nobody takes what listens with it for a node. Gives the files written.
+// are there already are an error ("keys_exist"). Keys are readable by their owner only. A certificate that is no node's
+// is good for reaching nodes only: nobody takes what listens with it for a node. Gives the files written.
 // Further codes: write_failed, no_keys.
 result<std::vector<std::string>> make_cluster_keys(const std::string& folder, const std::vector<std::string>& names);
 
@@ -33,5 +30,7 @@ result<proof> prove(const tls_files& keys, std::string_view words);
 // Whether the node of that name has said so: its certificate is the authority's (a file), is one of nodes and not of
 // clients, bears the name, and its key has signed the words. Code: not_proven.
 status check_proof(const std::string& authority, const std::string& node, const proof& p, std::string_view words);
+// The role of whoever has said so: the certificate is the authority's, and its key has signed the words. Likewise.
+result<key_role> proven_role(const std::string& authority, const proof& p, std::string_view words);
 
 } // namespace troupe

@@ -27,7 +27,7 @@ struct cluster_identity {
   question_limits questions{};        // to a coordinator
 };
 
-// key_name: of the node, or client_key_name. Without coordinators, as they themselves have it.
+// key_name: of the node, or of a role (key_role.hpp). Without coordinators, as they themselves have it.
 cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name);
 // Coordinators whose port is "any" are found by their records: those that run on this host.
 cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name, const cluster_layout& layout,

@@ -244,6 +244,10 @@ private:
                                      std::pair("security.key", s.key), std::pair("security.curve_dir", s.curve_dir)})
       if (value.empty())
         fault(key, "", "security.mode mutual needs it", "give a path; troupe keygen DIR makes the files");
+    for (const node_section& n : c_.node)
+      if (role_of(n.name) != key_role::node)
+        fault("node." + n.name + ".name", n.name, "keys of this name are those of a role, which is no node's",
+              "give the node another name");
     if (c_.cluster.launcher == launcher_kind::local)
       for (const node_section& n : c_.node)
         if (!is_this_machine(n.host)) {
@@ -280,9 +284,10 @@ private:
   void check_files() {
     if (c_.security.mode != security_mode::mutual)
       return;
-    const std::string client = with_node(c_.security.key, client_key_name); // need not be on every host
-    if (struct stat info{}; client != c_.security.key && ::stat(client.c_str(), &info) == 0)
-      check_file("security.key", client, true);
+    for (const std::string_view role : role_names) // need not be on every host
+      if (const std::string key = with_node(c_.security.key, role); key != c_.security.key)
+        if (struct stat info{}; ::stat(key.c_str(), &info) == 0)
+          check_file("security.key", key, true);
     if (!some_node_here())
       return note("key files are not checked: none of the nodes is this machine");
     std::set<std::string> seen;
@@ -370,13 +375,13 @@ private:
                 "a leader stops lease_margin_ms = {} before its lease ends and renews it every lease_renew_ms = {}",
                 t.lease_margin_ms, t.lease_renew_ms),
             fmt::format("give more than {}", t.lease_renew_ms + t.lease_margin_ms));
+    check_order({"timeouts.suspect_ms", t.suspect_ms}, {"timeouts.prepare_ms", t.prepare_ms}, true,
+                "a process would be dead for a view that it has not prepared before it is suspected");
     check_order({"timeouts.kv_renew_ms", t.kv_renew_ms}, {"timeouts.kv_lease_ms", t.kv_lease_ms}, true,
                 "reservations would end before they are renewed");
   }
 
   void check_elastic() {
-    check_order({"timeouts.suspect_ms", t.suspect_ms}, {"timeouts.prepare_ms", t.prepare_ms}, true,
-                "a process would be dead for a view that it has not prepared before it is suspected");
     const elastic_section& e = c_.elastic;
     if (e.down_kv_use >= e.up_kv_use)
       fault("elastic.down_kv_use", fmt::format("{}", e.down_kv_use),

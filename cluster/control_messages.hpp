@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-inline constexpr std::uint32_t protocol_version = 4; // of all messages between processes
+inline constexpr std::uint32_t protocol_version = 5; // of all messages between processes
 
 TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
               history, nextn, varlen, rejection, backtracking, decode_steps_between, async, prefill_fill_tokens,
@@ -121,9 +121,10 @@ TROUPE_FIELDS(abrt_view, mepoch)
 
 struct join { // -> joined; the sender hears of every view that names it
   member who;
-  bool able = true;                       // as in hb
-  std::string certificate{}, signature{}; // with security mutual, of who is no client: the node's (certificates.hpp)
-  std::uint64_t since = 0;                // as member_entry, if a view has named it
+  bool able = true; // as in hb
+  // With security mutual: of its node, or of a client (certificates.hpp).
+  std::string certificate{}, signature{};
+  std::uint64_t since = 0; // as member_entry, if a view has named it
   // What a new leader cannot know: processes that were alive in the last view, and the newest ones that are over.
   std::vector<std::uint64_t> there{}, over{};
 };
@@ -151,8 +152,15 @@ struct configuration_text { // the resolved configuration of the cluster
   std::string toml, digest;
 };
 TROUPE_FIELDS(configuration_text, toml, digest)
-// One way, to the coordinator: it has gateways end what they were asked for, then all processes end, and itself. From
-// it to a process: end; to a gateway without `now`: take nothing new, and say when nothing runs any more (hb::drained).
+// To a coordinator -> ack: it has gateways end what they were asked for, unless it is to be `now`; then all processes
+// end, and itself. Refusal: unknown.
+struct stop_cluster {
+  bool now = false;
+  std::string certificate{}, signature{}; // with security mutual, an administrator's (orders.hpp)
+};
+TROUPE_FIELDS(stop_cluster, now, certificate, signature)
+// One way, from the coordinator to a process: end; to a gateway without `now`: take nothing new, and say when nothing
+// runs any more (hb::drained).
 struct shut_down {
   bool now = false;
 };
@@ -249,6 +257,7 @@ CAF_ADD_TYPE_ID(troupe_control, (troupe::status_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::cluster_status))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_query))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::configuration_text))
+CAF_ADD_TYPE_ID(troupe_control, (troupe::stop_cluster))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::shut_down))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::joined))
 CAF_ADD_TYPE_ID(troupe_control, (troupe::expert_group_query))
@@ -271,8 +280,8 @@ using engine_source = caf::typed_actor<answers<engine_query, engine_info>>;
 using membership_actor =
     caf::typed_actor<answers<join, joined>, answers<leave>, answers<hb>, answers<lease_held>,
                      answers<status_query, cluster_status>, answers<configuration_query, configuration_text>,
-                     answers<expert_group_query, expert_group_info>, answers<expert_group_report>, answers<shut_down>,
-                     answers<tick>, answers<stop>>;
+                     answers<expert_group_query, expert_group_info>, answers<expert_group_report>,
+                     answers<stop_cluster, ack>, answers<tick>, answers<stop>>;
 // Of a process: it is told every view, and to stop when the cluster does.
 using member_actor = caf::typed_actor<answers<view>, answers<prep_view, ack>, answers<cmit_view>, answers<abrt_view>,
                                       answers<stand_by>, answers<shut_down>, answers<tick>, answers<stop>>;

@@ -94,10 +94,11 @@ TROUPE_FIELDS(group_members, incarnations)
 // wrong_state, no_space; their notes say why.
 struct migrate {
   std::int32_t layer = 0, expert = 0;
-  std::uint32_t rank = 0; // in the cluster
-  std::int32_t slot = -1; // of that rank; -1 = the one that is missed least
+  std::uint32_t rank = 0;                 // in the cluster
+  std::int32_t slot = -1;                 // of that rank; -1 = the one that is missed least
+  std::string certificate{}, signature{}; // with security mutual, an administrator's (orders.hpp)
 };
-TROUPE_FIELDS(migrate, layer, expert, rank, slot)
+TROUPE_FIELDS(migrate, layer, expert, rank, slot, certificate, signature)
 // Its reminder to itself.
 struct group_clock {};
 TROUPE_FIELDS(group_clock)

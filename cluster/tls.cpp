@@ -13,10 +13,24 @@
 // makes go through these instead, which begin with an empty queue, as OpenSSL asks of its callers.
 namespace {
 
-std::atomic<bool> nodes_only{false};
+std::atomic<troupe::key_role> least_role{troupe::key_role::observer};
 
 template <class Function> Function* of_openssl(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+troupe::key_role role_of_peer(SSL* session) {
+  char name[256] = {};
+  if (X509* const peer = SSL_get0_peer_certificate(session))
+    X509_NAME_get_text_by_NID(X509_get_subject_name(peer), NID_commonName, name, sizeof name);
+  return troupe::role_of(name);
+}
+
+// Whether it has failed, and not only waits; and somebody has said something before.
+bool is_refused(SSL* session, int result) {
+  const int why = SSL_get_error(session, result);
+  return result <= 0 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE &&
+         BIO_number_read(SSL_get_rbio(session)) > 0;
 }
 
 } // namespace
@@ -26,22 +40,30 @@ extern "C" {
 int SSL_read(SSL* session, void* bytes, int size) {
   static auto* const next = of_openssl<int(SSL*, void*, int)>("SSL_read");
   ERR_clear_error();
-  return next(session, bytes, size);
+  const int got = next(session, bytes, size);
+  return got <= 0 ? got : static_cast<int>(troupe::look_at_inbound(SSL_get_fd(session), bytes, got));
 }
 
 int SSL_write(SSL* session, const void* bytes, int size) {
   static auto* const next = of_openssl<int(SSL*, const void*, int)>("SSL_write");
   ERR_clear_error();
-  const int got = next(session, bytes, size);
-  return got <= 0 ? got : static_cast<int>(troupe::look_at_inbound(SSL_get_fd(session), bytes, got));
+  return next(session, bytes, size);
 }
 
 int SSL_accept(SSL* session) {
   static auto* const next = of_openssl<int(SSL*)>("SSL_accept");
   ERR_clear_error();
-  if (nodes_only)
-    SSL_set_purpose(session, X509_PURPOSE_SSL_SERVER); // clients' certificates are not for servers
-  return next(session);
+  if (least_role == troupe::key_role::node)
+    SSL_set_purpose(session, X509_PURPOSE_SSL_SERVER); // others' certificates are not for servers
+  const int result = next(session);
+  if (is_refused(session, result)) {
+    troupe::refuse_inbound(SSL_get_fd(session), "it has no key of the cluster that is good for this process");
+    ERR_clear_error();
+  } else if (result == 1 && role_of_peer(session) < least_role) {
+    troupe::refuse_inbound(SSL_get_fd(session), "its key is not good for this process");
+    return -1;
+  }
+  return result;
 }
 
 int SSL_connect(SSL* session) {
@@ -67,8 +89,8 @@ void prepare_tls(caf::actor_system_config& config, const tls_files& files) {
 #endif
 }
 
-void admit_nodes_only() {
-  nodes_only = true;
+void admit_only(key_role least) {
+  least_role = least;
 }
 
 bool speaks_tls(const caf::actor_system& system) {

@@ -2,6 +2,7 @@
 // authority, or there is no connection. The only place that knows CAF's OpenSSL module.
 #pragma once
 #include "cluster/caf.hpp"
+#include "cluster/key_role.hpp"
 #include <cstdint>
 #include <set>
 #include <string>
@@ -14,8 +15,8 @@ struct tls_files { // PEM
 
 // Has the system speak TLS with what it publishes and connects to.
 void prepare_tls(caf::actor_system_config& config, const tls_files& files);
-// Of this process, for good: clients of the cluster cannot connect to it.
-void admit_nodes_only();
+// Of this process, for good: with keys of lesser roles nobody connects to it.
+void admit_only(key_role least);
 bool speaks_tls(const caf::actor_system& system);
 
 // types: of the actor, as CAF names them.

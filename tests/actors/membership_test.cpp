@@ -4,6 +4,7 @@
 #include "cluster/build_id.hpp"
 #include "cluster/certificates.hpp"
 #include "cluster/ended_processes.hpp"
+#include "cluster/orders.hpp"
 #include "tests/support/process.hpp"
 #include <boost/test/unit_test.hpp>
 #include <thread>
@@ -78,6 +79,11 @@ public:
     h.steps = steps;
     h.running = 1;
     tell(self_.ptr(), membership_, h);
+  }
+  ack stop(const std::optional<tls_files>& keys) {
+    stop_cluster order;
+    BOOST_REQUIRE(sign(order, keys));
+    return asked<ack>(order);
   }
   void leave(std::uint64_t incarnation) { tell(self_.ptr(), membership_, troupe::leave{incarnation}); }
   cluster_status status() { return asked<cluster_status>(status_query{}); }
@@ -175,11 +181,10 @@ BOOST_AUTO_TEST_CASE(a_worker_of_another_model_is_refused_as_long_as_others_are_
   BOOST_TEST(ok(h.join(with(h.worker(2, 10), "t", "x", "m"))));
 }
 
-// A client is let in by TLS. It is no worker, node agent or gateway of the cluster for that.
 BOOST_AUTO_TEST_CASE(with_a_clients_keys_a_process_is_a_client_and_nothing_else) {
   const test_support::temporary_folder there;
   const std::string keys = there / "keys";
-  BOOST_REQUIRE(make_cluster_keys(keys, {"n0", "n1", "client"}));
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n0", "n1", "client", "observer", "admin"}));
   const auto of = [&](const std::string& name) {
     return tls_files{keys + "/ca.pem", keys + "/" + name + ".pem", keys + "/" + name + ".key"};
   };
@@ -201,8 +206,35 @@ BOOST_AUTO_TEST_CASE(with_a_clients_keys_a_process_is_a_client_and_nothing_else)
     refused(who, of("n1"), "its certificate is not that of node n0");
     refused(who, tls_files{keys + "/ca.pem", keys + "/n0.pem", keys + "/client.key"}, "it does not have the key");
   }
-  BOOST_TEST(ok(h.join(h.client(3))));
+  refused(h.client(3), {}, "it shows no certificate");
+  refused(h.client(3), of("observer"), "the key of role observer is not good for this; use that of role client");
+  BOOST_TEST(ok(h.join(h.client(3), of("client"))));
+  BOOST_TEST(ok(h.join(h.client(5), of("admin"))));
   BOOST_TEST(ok(h.join(h.worker(0, 4), of("n0"))));
+}
+
+BOOST_AUTO_TEST_CASE(administrators_stop_the_cluster_and_nobody_else_does) {
+  const test_support::temporary_folder there;
+  const std::string keys = there / "keys";
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n0", "client", "observer", "admin"}));
+  const auto of = [&](const std::string& name) {
+    return tls_files{keys + "/ca.pem", keys + "/" + name + ".pem", keys + "/" + name + ".key"};
+  };
+  const lone_coordinator c(of("n0"));
+  cluster_identity observer = c.identity;
+  observer.tls = of("observer");
+  hand_members h(observer);
+  BOOST_TEST(h.status().leads);
+  for (const char* name : {"observer", "client"}) {
+    const ack a = h.stop(of(name));
+    BOOST_TEST((a.code == ack_code::unknown));
+    BOOST_TEST(error_of(a).code == "not_allowed");
+    BOOST_TEST(error_of(a).message.find("use that of role admin") != std::string::npos, a.note);
+  }
+  BOOST_TEST(error_of(h.stop({})).code == "not_allowed");
+  BOOST_TEST(!h.status().stopping);
+  BOOST_TEST((h.stop(of("admin")).code == ack_code::ok));
+  BOOST_TEST(h.status().stopping);
 }
 
 // A step of an engine that only decodes is short: it is stuck when one that computes prompts may be well.

@@ -1,4 +1,4 @@
-#include "cluster/certificates.hpp"
+#include "cluster/orders.hpp"
 #include "tests/support/process.hpp"
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
@@ -94,6 +94,43 @@ BOOST_AUTO_TEST_CASE(a_node_proves_what_it_says_and_nobody_else_does) {
   refused({}, "words", "it shows no certificate");
   refused({"-----BEGIN", "x"}, "words", "what it shows is no certificate");
   BOOST_TEST(prove({ca, keys + "/n0.pem", keys + "/none.key"}, "words").failure().code == "no_keys");
+}
+
+BOOST_AUTO_TEST_CASE(roles_are_proven_by_keys) {
+  const test_support::temporary_folder there;
+  const std::string keys = there / "keys", other = there / "other", ca = keys + "/ca.pem";
+  BOOST_REQUIRE(make_cluster_keys(keys, {"n0", "observer", "client", "admin"}));
+  BOOST_REQUIRE(make_cluster_keys(other, {"admin"}));
+  const auto proof_of = [](const std::string& folder, const std::string& name) {
+    const auto p = prove({folder + "/ca.pem", folder + "/" + name + ".pem", folder + "/" + name + ".key"}, "words");
+    BOOST_REQUIRE(p);
+    return *p;
+  };
+  for (const auto& [name, role] : {std::pair("observer", key_role::observer), std::pair("client", key_role::client),
+                                   std::pair("admin", key_role::admin), std::pair("n0", key_role::node)}) {
+    const auto proven = proven_role(ca, proof_of(keys, name), "words");
+    BOOST_REQUIRE_MESSAGE(proven, name);
+    BOOST_CHECK(*proven == role);
+  }
+  BOOST_TEST(bool(check_role(ca, key_role::admin, proof_of(keys, "admin"), "words")));
+  BOOST_TEST(bool(check_role(ca, key_role::admin, proof_of(keys, "n0"), "words")));
+  BOOST_TEST(bool(check_role(ca, key_role::client, proof_of(keys, "admin"), "words")));
+  BOOST_TEST(bool(check_role("", key_role::admin, {}, "words"))); // nobody has keys
+  const auto refused = [&](const proof& p, const std::string& words, const std::string& why) {
+    const status s = check_role(ca, key_role::admin, p, words);
+    BOOST_REQUIRE(!s);
+    BOOST_TEST(s.failure().code == "not_allowed");
+    BOOST_TEST(s.failure().message.find(why) != std::string::npos, s.failure().message);
+  };
+  refused(proof_of(keys, "client"), "words",
+          "the key of role client is not good for this; use that of role admin (troupe keygen makes admin.key)");
+  refused(proof_of(keys, "observer"), "words", "the key of role observer is not good for this");
+  refused(proof_of(keys, "admin"), "other words",
+          "it does not have the key of its certificate, which is that of admin");
+  refused({proof_of(keys, "admin").certificate, proof_of(keys, "client").signature}, "words",
+          "it does not have the key of its certificate");
+  refused(proof_of(other, "admin"), "words", "its certificate is none of the cluster: ");
+  refused({}, "words", "it shows no certificate");
 }
 
 BOOST_AUTO_TEST_CASE(keys_that_are_there_stay_as_they_are) {

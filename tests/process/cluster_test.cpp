@@ -443,6 +443,30 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
   const auto replaced = [&](const std::string& by) {
     return text.substr(0, security_at) + by + text.substr(text.find("[control]"));
   };
+  const auto with_key_of = [&](const std::string& role) {
+    const std::string file = c.folder / (role + ".toml"), base = keys / "keys/";
+    std::ofstream(file) << replaced("mode = \"mutual\"\nca = \"" + base + "ca.pem\"\ncert = \"" + base + role +
+                                    ".pem\"\nkey = \"" + base + role + ".key\"\ncurve_dir = \"" + base + "\"\n");
+    return file;
+  };
+  for (const std::string role : {"observer", "client"}) {
+    const std::string file = with_key_of(role);
+    BOOST_TEST(run_troupe({"status", file}).exit_code == 0);
+    for (const auto& arguments :
+         {std::vector<std::string>{"stop", file}, std::vector<std::string>{"stop", file, "--now"},
+          std::vector<std::string>{"migrate", file, "--layer", "0", "--expert", "0", "--to", "1"}}) {
+      const auto run = run_troupe(arguments);
+      BOOST_TEST(run.exit_code == 6, run.err);
+      BOOST_TEST(
+          contains(run.err, "refused: the key of role " + role + " is not good for this; use that of role admin"),
+          run.err);
+    }
+  }
+  const auto unasked = troupe_reading(lines, {"batch", "-", "-", "--cluster", with_key_of("observer")});
+  BOOST_TEST(unasked.exit_code == 2);
+  BOOST_TEST(contains(unasked.err, "the key of role observer is not good for this; use that of role client"),
+             unasked.err);
+  BOOST_TEST(run_troupe({"migrate", c.file, "--layer", "0", "--expert", "5", "--to", "2"}).exit_code == 0);
   refused(replaced(security(others)));        // keys of another authority
   refused(replaced("mode = \"loopback\"\n")); // none
   BOOST_TEST(c.status()["status"] == "ok");   // who is refused harms nobody's connections
@@ -452,6 +476,8 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
   const auto again = run_troupe({"keygen", keys / "keys", "--node", "n0"});
   BOOST_TEST(again.exit_code == 2);
   BOOST_TEST(contains(again.err, "n0.key"));
+  BOOST_TEST(run_troupe({"keygen", keys / "keys", "--node", "admin"}).exit_code == 2);
+  std::filesystem::remove(keys / "keys/admin.key"); // a node's is as good, where there is one
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }

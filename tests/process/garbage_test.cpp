@@ -105,9 +105,12 @@ std::size_t peak_mib(const running_cluster& c, const std::string& process) {
 
 BOOST_AUTO_TEST_SUITE(strangers)
 
-BOOST_AUTO_TEST_CASE(garbage_at_every_port_is_refused_and_no_byte_changes) {
+namespace {
+
+void check_with(const std::string& security) {
   running_cluster c({.workers = 1,
                      .prompts = 1,
+                     .security = security,
                      .other_keys = "[data]\nport = 0\nintra_host = \"tcp\"\n[gateway]\ncount = 1\nport = 0\n"});
   const std::string lines = mixed_lines(16);
   const auto expected = alone(lines);
@@ -139,6 +142,19 @@ BOOST_AUTO_TEST_CASE(garbage_at_every_port_is_refused_and_no_byte_changes) {
   check_equal(by_id(troupe_reading(lines, {"batch", "-", "-", "--cluster", c.file}).out), expected);
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(garbage_at_every_port_is_refused_and_no_byte_changes) {
+  check_with("");
+}
+
+BOOST_AUTO_TEST_CASE(where_all_have_keys_likewise) {
+  const temporary_folder folder;
+  const auto made = run_troupe({"keygen", folder / "keys", "--node", "n0"});
+  BOOST_REQUIRE_MESSAGE(made.exit_code == 0, made.err);
+  check_with(made.out.substr(made.out.find("mode = ")));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
