@@ -104,12 +104,12 @@ struct running_cluster {
     return nlohmann::json::parse(in);
   }
   template <class Condition> void wait_until(const Condition& condition) {
-    for (int i = 0; i < 1200; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       if (const auto s = status(); !s.is_null() && condition(s))
         return;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    BOOST_FAIL("not within a minute: " << status().dump());
+    BOOST_FAIL("not within five minutes: " << status().dump());
   }
   void kill(const std::string& process, int signal = SIGKILL) const {
     ::kill(record(process)["pid"].get<pid_t>(), signal);

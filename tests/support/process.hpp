@@ -33,7 +33,7 @@ struct process_options {
   // passed.
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch{};
   bool keep_input_open = false;
-  std::chrono::seconds limit{120};
+  std::chrono::seconds limit{400}; // of a program that hangs; a crowded machine is slow
 };
 
 inline finished_process run_process(const std::string& program, const std::vector<std::string>& arguments,
