@@ -18,13 +18,24 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-// Any ordinary token for every sequence.
+// Of so many drafts, how many are accepted.
+std::int32_t right(std::int32_t drafts) {
+  return std::min(drafts, 2);
+}
+
+// Any ordinary token for every sequence, behind its right drafts.
 void answer(const step_plan& plan, step_result& out) {
   out.sequences.resize(plan.sequences.size());
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+    const planned_sequence& p = plan.sequences[i];
     sequence_result& r = out.sequences[i];
-    r.id = plan.sequences[i].spec->id;
-    r.tokens.assign(plan.sequences[i].sample, {300 + plan.sequences[i].start % 97, 0, {}});
+    r.id = p.spec->id;
+    r.start = p.start + right(p.slack);
+    r.drafts = p.drafts;
+    r.tokens.assign(p.sample ? static_cast<std::size_t>(1 + right(p.drafts)) : 0, {300 + p.start % 97, 0, {}});
+    r.confidence.clear();
+    if (p.propose)
+      r.confidence = {0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
   }
 }
 
@@ -165,7 +176,7 @@ template <class Figures> void summarise(std::vector<double> us, Figures& f) {
   f.p99_us = us[us.size() * 99 / 100];
 }
 
-// drive(front) while a whole process of actors lives.
+// drive(front, settle) while a whole process of actors lives. settle() waits for the actors of ended requests to end.
 template <class Drive> void with_process(const std::shared_ptr<process_setup>& setup, const Drive& drive) {
   bench_config config;
   caf::actor_system system{config};
@@ -174,20 +185,23 @@ template <class Drive> void with_process(const std::shared_ptr<process_setup>& s
   gateway_actor front;
   ask(self.ptr(), root, std::chrono::seconds(30), start{})
       .receive([&](const started& s) { front = s.front; }, [](const caf::error&) {});
-  drive(front);
+  const std::size_t lasting = system.registry().running();
+  drive(front, [&] { wait_for_actors(system, std::chrono::seconds(5), lasting); });
   tell_from_outside(root, stop{});
   if (const std::size_t left = wait_for_actors(system, std::chrono::seconds(30), 1))
     give_up_on_actors(left);
 }
 
-// `sequences` requests decode `steps` tokens through a whole process of actors over `engine`.
+// `sequences` requests decode for `steps` steps through a whole process of actors over `engine`.
 void run_decodes(const std::shared_ptr<step_engine>& engine, const std::string& tokenizer_file, int sequences,
-                 int steps, bool async) {
+                 int nextn, int steps, bool async) {
+  const int tokens = steps * (1 + right(nextn));
   auto setup = std::make_shared<process_setup>();
   setup->limits.max_num_seqs = sequences;
-  setup->limits.max_num_batched_tokens = std::max(4 * sequences, 16);
-  setup->limits.max_model_len = steps + 16;
-  setup->limits.kv_blocks = 1 + sequences * (blocks_for(steps + 16) + 1); // room for all to run together
+  setup->limits.nextn = nextn;
+  setup->limits.max_num_batched_tokens = std::max(std::max(4, 1 + nextn) * sequences, 16);
+  setup->limits.max_model_len = tokens + 16;
+  setup->limits.kv_blocks = 1 + sequences * (blocks_for(tokens + 16) + 1); // room for all to run together
   setup->limits.prefix_cache = false;
   setup->limits.async = async;
   setup->kv.blocks = setup->limits.kv_blocks;
@@ -198,9 +212,9 @@ void run_decodes(const std::shared_ptr<step_engine>& engine, const std::string& 
   const auto live = std::make_shared<live_requests>();
   const auto line = std::make_shared<finish_line>();
   line->left = static_cast<std::uint64_t>(sequences);
-  with_process(setup, [&](const gateway_actor& front) {
+  with_process(setup, [&](const gateway_actor& front, const auto&) {
     for (int i = 0; i < sequences; ++i)
-      tell_from_outside(front, open_request{request_of(static_cast<std::uint64_t>(i), steps, live, line)});
+      tell_from_outside(front, open_request{request_of(static_cast<std::uint64_t>(i), tokens, live, line)});
     std::unique_lock lock(line->mutex);
     line->changed.wait(lock, [&] { return line->left == 0; });
   });
@@ -214,7 +228,7 @@ double us_between(clock_type::time_point from, clock_type::time_point to) {
 
 control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps) {
   const auto engine = std::make_shared<null_engine>(static_cast<std::size_t>(steps));
-  run_decodes(engine, tokenizer_file, sequences, steps, true);
+  run_decodes(engine, tokenizer_file, sequences, 0, steps, true);
   control_path_figures f;
   f.steps = static_cast<int>(engine->started.size());
   f.sequences = sequences;
@@ -243,10 +257,18 @@ soak_figures soak_process(const std::string& tokenizer_file, std::uint64_t reque
   const auto line = std::make_shared<finish_line>();
   std::mt19937_64 random(1);
   soak_figures f;
-  with_process(setup, [&](const gateway_actor& front) {
+  with_process(setup, [&](const gateway_actor& front, const auto& settle) {
+    const auto look_when_all_ended = [&] {
+      std::unique_lock lock(line->mutex);
+      line->changed.wait(lock, [&] { return line->left == 0; });
+      f.branches = line->ended;
+      lock.unlock();
+      settle();
+      look();
+    };
     for (std::uint64_t next = 0; next < requests; ++next) {
-      if (next == requests / 2)
-        look();
+      if (next == requests / 10 || next == requests / 2)
+        look_when_all_ended();
       const auto r = request_of(next, static_cast<int>(random() % (random() % 8 == 0 ? 200 : 30)), live, line);
       r->prompt.resize(1 + random() % (random() % 8 == 0 ? 1000 : 100));
       const std::uint64_t first = random() % 20; // prefixes that come again
@@ -265,19 +287,16 @@ soak_figures soak_process(const std::string& tokenizer_file, std::uint64_t reque
           ++f.aborts;
         }
     }
-    std::unique_lock lock(line->mutex);
-    line->changed.wait(lock, [&] { return line->left == 0; });
-    f.branches = line->ended;
-    lock.unlock();
-    look();
+    look_when_all_ended();
   });
   return f;
 }
 
-idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int steps, int step_us, bool async) {
+idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int nextn, int steps, int step_us,
+                              bool async) {
   const auto engine =
       std::make_shared<timed_engine>(std::chrono::microseconds(step_us), static_cast<std::size_t>(2 * steps + 64));
-  run_decodes(engine, tokenizer_file, sequences, steps, async);
+  run_decodes(engine, tokenizer_file, sequences, nextn, steps, async);
   std::vector<double> us;
   for (std::size_t i = 1; i < engine->work.size(); ++i)
     if (engine->work[i - 1].decode && engine->work[i].decode)

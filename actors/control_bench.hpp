@@ -17,7 +17,8 @@ struct control_path_figures {
 control_path_figures measure_control_path(const std::string& tokenizer_file, int sequences, int steps);
 
 // Mixed requests, at most 200 branches at a time, through the whole engine over a device that throws dice. Calls look
-// when half of them were sent, and when all have ended.
+// when a tenth of them, when half of them and when all have ended and nothing is under way: the process is in the same
+// state each time.
 struct soak_figures {
   std::uint64_t branches = 0, aborts = 0; // that ended; that were asked for
 };
@@ -29,8 +30,9 @@ struct idle_figures {
   double mean_us = 0, p50_us = 0, p99_us = 0;
 };
 
-// As above, over a device of known speed: a thread that is busy for `step_us` with every step. async: two steps are
-// out.
-idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int steps, int step_us, bool async);
+// As above, over a device of known speed: a thread that is busy for `step_us` with every step. nextn: drafts of each
+// sequence, of which the first two are right; 0 = none. async: two steps are out.
+idle_figures measure_idle_gap(const std::string& tokenizer_file, int sequences, int nextn, int steps, int step_us,
+                              bool async);
 
 } // namespace troupe

@@ -23,23 +23,28 @@ void bench_control(const bench_settings& settings) {
 void bench_idle(const bench_settings& settings) {
   const std::string tokenizer_file = settings.engine.model + "/tokenizer.json";
   constexpr int step_us = 1000;
-  for (const int sequences : {1, 16, 64})
-    for (const bool async : {false, true}) {
-      const idle_figures figures =
-          measure_idle_gap(tokenizer_file, sequences, settings.smoke ? 50 : 2000, step_us, async);
-      nlohmann::ordered_json line{
-          {"bench", "idle"},
-          {"case", "sequences " + std::to_string(sequences) + (async ? ", async" : ", one step out")}};
-      line.update(machine_facts());
-      line.update({{"step_us", step_us},
-                   {"gap_us", figures.mean_us},
-                   {"p50_us", figures.p50_us},
-                   {"p99_us", figures.p99_us},
-                   {"gaps", figures.gaps}});
-      if (settings.smoke)
-        line["smoke"] = true;
-      settings.emit(line);
-    }
+  const auto measure = [&](int sequences, int nextn, bool async) {
+    const idle_figures figures =
+        measure_idle_gap(tokenizer_file, sequences, nextn, settings.smoke ? 50 : 2000, step_us, async);
+    nlohmann::ordered_json line{{"bench", "idle"},
+                                {"case", "sequences " + std::to_string(sequences) +
+                                             (nextn > 0 ? ", " + std::to_string(nextn) + " drafts each" : "") +
+                                             (async ? ", async" : ", one step out")}};
+    line.update(machine_facts());
+    line.update({{"step_us", step_us},
+                 {"gap_us", figures.mean_us},
+                 {"p50_us", figures.p50_us},
+                 {"p99_us", figures.p99_us},
+                 {"gaps", figures.gaps}});
+    if (settings.smoke)
+      line["smoke"] = true;
+    settings.emit(line);
+  };
+  for (const int sequences : {1, 16, 64, 256})
+    for (const bool async : {false, true})
+      measure(sequences, 0, async);
+  for (const int sequences : {1, 16, 64, 256})
+    measure(sequences, 5, true);
 }
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "bench/harness.hpp"
 #include <algorithm>
 #include <fstream>
+#include <malloc.h>
 #include <sched.h>
 #include <sstream>
 
@@ -49,8 +50,11 @@ double median(std::vector<double> values) {
 }
 
 process_memory memory_of_process() {
+  const struct mallinfo2 heap = ::mallinfo2();
   return {.resident_mb = megabytes(proc_field("/proc/self/status", "VmRSS")),
-          .peak_mb = megabytes(proc_field("/proc/self/status", "VmHWM"))};
+          .peak_mb = megabytes(proc_field("/proc/self/status", "VmHWM")),
+          .anonymous_mb = megabytes(proc_field("/proc/self/status", "RssAnon")),
+          .in_use_mb = static_cast<double>(heap.uordblks + heap.hblkhd) / (1 << 20)};
 }
 
 } // namespace troupe

@@ -25,6 +25,8 @@ double median(std::vector<double> values); // of at least one
 
 struct process_memory {
   double resident_mb = 0, peak_mb = 0; // 2^20 bytes
+  double anonymous_mb = 0;             // of resident_mb, without the pages of files: program and libraries
+  double in_use_mb = 0;                // of the heap: allocated and not freed, whatever the allocator keeps beside it
 };
 process_memory memory_of_process();
 

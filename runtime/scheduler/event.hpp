@@ -18,6 +18,10 @@ enum class handoff_news : std::uint8_t {
 // A token, parts of its prompt's results, its end, or several of these at once. `end` other than none comes exactly
 // once per accepted sequence that is not handed over whole, and nothing comes after it.
 struct sequence_event {
+  sequence_event() = default;
+  sequence_event(sequence_id id_, std::int64_t outputs_before_, sequence_result&& output_)
+      : id(id_), outputs_before(outputs_before_), output(std::move(output_)) {}
+
   sequence_id id;
   std::int64_t outputs_before = 0; // output tokens before this event
   sequence_result output;

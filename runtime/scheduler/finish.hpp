@@ -32,11 +32,12 @@ public:
   bool ends_at(std::int64_t outputs) const { return outputs >= longest_output_; }
   std::int32_t prompt_tokens() const { return prompt_tokens_; }
   std::int32_t golden_tokens() const { return golden_tokens_; } // that the request forces
-
-private:
+  // False of nearly every token: `token` as output number `outputs` ends nothing for certain.
   bool may_end(std::int32_t token, std::int64_t outputs) const {
     return ends_at(outputs) || many_ids_ || token == ids_[0] || token == ids_[1];
   }
+
+private:
   std::int32_t prompt_tokens_ = 0, golden_tokens_ = 0, max_model_len_ = 0, longest_output_ = 0;
   std::array<std::int32_t, 2> ids_{-1, -1}; // that may end it
   bool many_ids_ = false;                   // there are more

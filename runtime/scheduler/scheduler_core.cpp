@@ -88,7 +88,9 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   }
   sequence& s = new_record();
   s.matcher = std::move(matcher);
+  constrained_ += s.matcher != nullptr;
   s.spec = std::move(request.spec);
+  s.id = s.spec->id;
   s.prompt = std::move(request.prompt);
   s.salt = std::move(request.salt);
   s.host_paced = request.host_paced || s.matcher;
@@ -99,7 +101,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.delivered = s.output.empty() ? 0 : s.length() - 1;
   s.acknowledged = static_cast<std::int32_t>(s.output.size());
   s.order = {std::int64_t{request.priority} * limits_.ageing_steps + step_, ++arrivals_};
-  sequences_.emplace(s.spec->id, &s);
+  sequences_.emplace(s.id, &s);
   if (request.deadline_steps > 0) {
     s.expires = step_ + request.deadline_steps;
     deadlines_.insert(&s);
@@ -181,14 +183,13 @@ void scheduler_core::release_branches(sequence& parent) {
 
 sequence_event scheduler_core::event_of(const sequence& s) {
   sequence_event e;
-  describe(s, e);
+  e.id = e.output.id = s.id;
+  e.outputs_before = std::ssize(s.output);
+  put_usage(s, e);
   return e;
 }
 
-void scheduler_core::describe(const sequence& s, sequence_event& e) {
-  e.id = s.spec->id;
-  e.output.id = s.spec->id;
-  e.outputs_before = std::ssize(s.output);
+void scheduler_core::put_usage(const sequence& s, sequence_event& e) {
   e.steps = s.steps;
   e.drafted = s.drafts_verified;
   e.accepted = s.drafts_accepted;
@@ -218,7 +219,8 @@ void scheduler_core::retire(sequence& s) {
   release_branches(s);
   if (s.expires > 0)
     deadlines_.erase(&s);
-  sequences_.erase(s.spec->id);
+  sequences_.erase(s.id);
+  constrained_ -= s.matcher != nullptr;
   if (s.window)
     s.window->given_up.store(true, std::memory_order_relaxed);
   auto output = std::move(s.output); // keeps its memory
@@ -250,7 +252,7 @@ void scheduler_core::expire(events& out) {
 
 // What has been computed for good and fills whole blocks, from now on for everybody.
 void scheduler_core::publish(sequence& s) {
-  if (!limits_.prefix_cache)
+  if (!limits_.prefix_cache || s.committed < (s.published + 1) * tokens_per_kv_block)
     return;
   std::int32_t usable = limits_.cache_output_blocks ? s.committed : std::min(s.committed, s.prompt_tokens());
   for (const std::int32_t at : {s.hold_at, s.filling})
@@ -259,7 +261,7 @@ void scheduler_core::publish(sequence& s) {
   const std::int32_t blocks = usable / tokens_per_kv_block - s.published;
   if (blocks <= 0)
     return;
-  next_.publish.push_back({s.spec->id, blocks});
+  next_.publish.push_back({s.id, blocks});
   for (std::int32_t p = s.published * tokens_per_kv_block, last = p + blocks * tokens_per_kv_block; p < last; ++p)
     next_.ids.push_back(s.token(p));
   s.published += blocks;
@@ -267,7 +269,7 @@ void scheduler_core::publish(sequence& s) {
 
 void scheduler_core::drop_cache(sequence& s) {
   publish(s);
-  next_.release.push_back(s.spec->id);
+  next_.release.push_back(s.id);
   released_blocks_ += static_cast<std::int32_t>(s.blocks.size());
   ++released_slots_;
   active_.erase(std::lower_bound(active_.begin(), active_.end(), &s, before{}));
@@ -366,13 +368,12 @@ void scheduler_core::complete(step_result& result, events& out) {
     fail_step(f, result.failure, out);
   else
     for (std::size_t i = 0; i < f.rows.size(); ++i) {
-      if (i + 2 < f.rows.size())
+      if (i + 2 < f.rows.size()) {
         f.rows[i + 2].s->fetch_row_parts();
-      if (f.rows[i].s->life == f.rows[i].life) {
-        const auto departure = static_cast<std::size_t>(f.rows[i].departure); // of none: behind all
-        apply(f.rows[i], result.sequences[i],
-              departure < result.departed.size() ? std::move(result.departed[departure]) : nullptr, out);
+        __builtin_prefetch(result.sequences[i + 2].tokens.data());
       }
+      if (f.rows[i].s->life == f.rows[i].life)
+        apply(f.rows[i], result.sequences[i], result, out);
     }
 }
 
@@ -401,10 +402,13 @@ void scheduler_core::fail_step(const flight& f, const std::string& why, events& 
   }
 }
 
-void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed,
-                           events& out) {
+void scheduler_core::apply(const flown& f, sequence_result& r, step_result& all, events& out) {
   sequence& s = *f.s;
   ++s.steps;
+  const auto departure = static_cast<std::size_t>(f.departure); // of none: behind all
+  std::shared_ptr<const image_bytes> departed;
+  if (departure < all.departed.size())
+    departed = std::move(all.departed[departure]);
   if (f.departure >= 0 && !departed && r.failure.empty())
     r.failure = "the executor gave no image of its cache";
   const std::int32_t start = f.slack > 0 ? s.committed : f.start; // all rows before it have come back
@@ -416,9 +420,8 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
   }
   if (limits_.nextn > 0)
     take_drafts(f, r);
-  sequence_event& e = out.emplace_back(); // filled where it stays
-  describe(s, e);
-  e.output = std::move(r);
+  sequence_event& e = out.emplace_back(s.id, std::ssize(s.output), std::move(r)); // filled where it stays
+  put_usage(s, e);
   if (s.host_paced)
     s.drafts.swap(e.output.block);
   std::int32_t reached = start + f.rows - f.drafts;
@@ -427,7 +430,11 @@ void scheduler_core::apply(const flown& f, sequence_result& r, std::shared_ptr<c
     --s.unresolved;
     s.computed += accepted;
     s.slack -= f.drafts;
-    take_tokens(s, e, f.masked);
+    if (const drawn_token& first = e.output.tokens.front();
+        accepted == 0 && !s.host_paced && !s.ends.may_end(first.id, std::ssize(s.output) + 1))
+      s.output.push_back(first.id); // as it is nearly always
+    else
+      take_tokens(s, e, f.masked);
     if (const auto behind_end = accepted - static_cast<std::int32_t>(e.output.tokens.size()); behind_end > 0) {
       e.accepted = s.drafts_accepted -= behind_end;
       outcome_.kept.back() -= behind_end;
@@ -507,6 +514,7 @@ error scheduler_core::refusal_of(const sequence& s, std::int32_t token) {
 // there, behind the first `masked` ones.
 void scheduler_core::take_tokens(sequence& s, sequence_event& e, std::int32_t masked) {
   auto& tokens = e.output.tokens;
+  const bool constrained = s.constrained();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (std::cmp_equal(i, masked)) {
       e.end = finish_reason::error;
@@ -514,13 +522,15 @@ void scheduler_core::take_tokens(sequence& s, sequence_event& e, std::int32_t ma
       tokens.resize(i);
       return;
     }
-    if (s.constrained() && !s.matcher->accept(tokens[i].id)) {
+    if (constrained && !s.matcher->accept(tokens[i].id)) {
       e.end = finish_reason::error;
       e.failure = refusal_of(s, tokens[i].id);
       tokens.resize(i);
       return;
     }
     s.output.push_back(tokens[i].id);
+    if (!constrained && !s.ends.may_end(tokens[i].id, std::ssize(s.output)))
+      continue;
     const finish_state state = finish_of(s);
     if (state.reason == finish_reason::none)
       continue;

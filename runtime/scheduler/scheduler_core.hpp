@@ -149,10 +149,13 @@ private:
     std::uint64_t life;
     sequence_id id;
     std::int32_t rows = 0;
+    std::int32_t drafts = 0; // of the rows
+    std::int32_t mask = -1;  // number of its masks in masks_; -1 = none
     bool fork = false;
-    std::int32_t drafts = 0;              // of the rows
-    std::optional<std::size_t> mask = {}; // number of its masks in masks_
-    bool reserve = false;                 // for an image
+    bool reserve = false; // for an image
+  };
+  struct lengths { // of what a plan holds of rows
+    std::size_t tokens = 0, blocks = 0, history = 0;
   };
   struct turn {
     bool open = false;
@@ -167,14 +170,14 @@ private:
   void park(sequence& s, sequence& parent);
   void release_branches(sequence& parent);
   static sequence_event event_of(const sequence& s);
-  static void describe(const sequence& s, sequence_event& e);
+  static void put_usage(const sequence& s, sequence_event& e);
   void end(sequence& s, sequence_event event, events& out);
   void retire(sequence& s);
   void end_with(sequence& s, std::string code, std::string text, events& out);
   void expire(events& out);
   void publish(sequence& s);
   void drop_cache(sequence& s);
-  void apply(const flown& f, sequence_result& r, std::shared_ptr<const image_bytes> departed, events& out);
+  void apply(const flown& f, sequence_result& r, step_result& all, events& out);
   void fail_step(const flight& f, const std::string& why, events& out);
   static void examine(const flown& f, std::int32_t start, sequence_result& r);
   void take_tokens(sequence& s, sequence_event& e, std::int32_t masked);
@@ -234,19 +237,25 @@ private:
   void take_admissions(const kv_got& got, step_plan& out, events& ev);
   void admit(sequence& s, const demand& d, const kv_got::admitted& a, const kv_got& got, step_plan& out);
   void refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev);
-  bool draws(const sequence& s, std::int32_t end) const;
-  bool drafts_again(const sequence& s, std::int32_t end) const;
+  // Whether rows that end there draw the token behind them.
+  bool draws(const sequence& s, std::int32_t end) const {
+    return end == s.length() + s.unresolved && end < limits_.max_model_len;
+  }
+  bool drafts_again(const sequence& s, std::int32_t end) const {
+    return limits_.rejection && draws_newest_again(s, end);
+  }
+  bool draws_newest_again(const sequence& s, std::int32_t end) const;
   bool needs_first_masks(const sequence& s) const;
   bool may_be_admitted(const sequence& s) const;
   std::int32_t rows_of(const demand& d) const;
   bool needs_masks(const demand& d, std::int32_t rows) const;
   void make_first_masks();
   void make_masks();
-  void add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev);
+  void add_masked_rows(const demand& d, std::int32_t rows, step_plan& out, events& ev);
   std::optional<std::int32_t> put_masks(const demand& d, std::int32_t drafts, step_plan& out);
   void add_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t first_mask, step_plan& out);
   static planned_sequence& planned_at(std::size_t index, step_plan& out);
-  void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const;
+  void add_tokens(const sequence& s, const planned_sequence& p, step_plan& out);
 
   scheduler_limits limits_;
   std::deque<sequence> store_; // records never move and are used again
@@ -259,6 +268,7 @@ private:
   std::size_t parked_ = 0;           // on parents or in forks_
   std::set<sequence*, expires_before> deadlines_;
   std::uint64_t arrivals_ = 0, lives_ = 0;
+  std::size_t constrained_ = 0; // live sequences under a constraint
 
   turn turn_;
   std::uint64_t turns_ = 0;
@@ -275,6 +285,7 @@ private:
   std::vector<row_share> shares_;
   draft_planner planner_;
   draft_plan draft_plan_;  // of candidates_
+  lengths planned_;        // so far, of the step being planned
   bool draft_now_ = false; // the step being planned may end with a draft round
   bool share_now_ = false; // and its drafts are shared out again by the device
   std::vector<draft_candidate> draft_candidates_;

@@ -2,6 +2,8 @@
 #include "runtime/base/check.hpp"
 #include "runtime/scheduler/scheduler_core.hpp"
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace troupe {
@@ -20,10 +22,24 @@ std::int32_t blocks_short(const scheduled_sequence& s, std::int32_t rows) {
   return table_for(s, rows) - static_cast<std::int32_t>(s.blocks.size());
 }
 
+// Positions that its blocks have place for.
+std::int32_t block_positions(const scheduled_sequence& s) {
+  return static_cast<std::int32_t>(s.blocks.size()) * tokens_per_kv_block;
+}
+
 // Rows that its blocks have place for.
 std::int32_t covered(const scheduled_sequence& s) {
-  const std::int32_t top = static_cast<std::int32_t>(s.blocks.size()) * tokens_per_kv_block;
+  const std::int32_t top = block_positions(s);
   return top >= s.reach ? s.reach - s.computed : top - s.computed - s.slack;
+}
+
+// The next so many of a plan's numbers, behind the `used` ones. Its vectors keep their lengths from plan to plan, which
+// are nearly the same.
+std::int32_t* next_places(std::vector<std::int32_t>& v, std::size_t& used, std::int32_t count) {
+  const std::size_t first = std::exchange(used, used + static_cast<std::size_t>(count));
+  if (v.size() < used)
+    v.resize(used);
+  return v.data() + first;
 }
 
 // The last block boundary at or before a position.
@@ -326,7 +342,7 @@ bool scheduler_core::wants_sharing() const {
   if (limits_.varlen && limits_.nextn > 0)
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       if (const sequence& s = *candidates_[i]; s.slack > 0)
-        count.add(drafts_at_hand(s) == limits_.nextn, draft_plan_.lengths[i]);
+        count.add(draft_candidates_[i].drafts == limits_.nextn, draft_plan_.lengths[i]);
   return count.pays(limits_.nextn);
 }
 
@@ -407,7 +423,7 @@ std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
 
 // Those that need no block which another candidate needs for its first row, and nobody's cache.
 std::int32_t scheduler_core::affordable_drafts(const sequence& s, std::int32_t drafts, std::int32_t reserved) const {
-  if (drafts <= settled_drafts(s))
+  if (s.computed + s.slack + 1 + drafts <= block_positions(s) || drafts <= settled_drafts(s))
     return drafts;
   const std::int32_t own = std::max(0, blocks_short(s, 1));
   if (const std::int32_t need = blocks_short(s, 1 + drafts); need <= own || need <= free_blocks() - reserved)
@@ -432,13 +448,13 @@ std::int32_t scheduler_core::want_forks(std::int32_t budget) {
     s.in = phase::admitting;
     s.depends_on = static_cast<std::uint64_t>(parent.last_step);
     s.published = std::min(parent.published, (s.prompt_tokens() - 1) / tokens_per_kv_block);
-    turn_.admit.push_back({&s, s.life, s.spec->id, 1, true});
+    turn_.admit.push_back({.s = &s, .life = s.life, .id = s.id, .rows = 1, .fork = true});
     kv_want::admission a;
-    a.id = s.spec->id;
+    a.id = s.id;
     a.prompt = s.prompt;
     a.salt = s.salt;
     a.rows = 1;
-    a.fork_of = parent.spec->id;
+    a.fork_of = parent.id;
     a.fork_at = s.prompt_tokens() - 1;
     next_.admit.push_back(std::move(a));
   }
@@ -451,7 +467,7 @@ void scheduler_core::want_reservations() {
     sequence& s = *reserving_.front();
     reserving_.erase(reserving_.begin());
     kv_want::admission a;
-    a.id = s.spec->id;
+    a.id = s.id;
     a.prompt = s.prompt;
     a.salt = s.salt;
     a.rows = s.prompt_tokens();
@@ -460,8 +476,7 @@ void scheduler_core::want_reservations() {
       a.room = std::max(a.room, blocks_kept_free() - blocks_for(s.prompt_tokens()));
     next_.admit.push_back(std::move(a));
     s.in = phase::admitting;
-    turn_.admit.push_back({&s, s.life, s.spec->id, 0, false});
-    turn_.admit.back().reserve = true;
+    turn_.admit.push_back({.s = &s, .life = s.life, .id = s.id, .reserve = true});
   }
 }
 
@@ -473,7 +488,7 @@ std::int32_t scheduler_core::blocks_kept_free() const {
 
 void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t promised) {
   kv_want::admission a;
-  a.id = s.spec->id;
+  a.id = s.id;
   a.prompt = s.prompt;
   a.salt = s.salt;
   a.rows = rows;
@@ -485,7 +500,7 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   next_.admit.push_back(std::move(a));
   waiting_.erase(&s);
   s.in = phase::admitting;
-  turn_.admit.push_back({&s, s.life, s.spec->id, rows, false});
+  turn_.admit.push_back({.s = &s, .life = s.life, .id = s.id, .rows = rows});
 }
 
 // Blocks, beside those for its prompt, that must be free for its admission: its own output so far, and some for those
@@ -513,11 +528,13 @@ std::int32_t scheduler_core::room_for(const sequence& s, std::int32_t rows, std:
 // rows if they are free.
 void scheduler_core::want_rows(sequence& s, std::int32_t rows, std::int32_t drafts, std::int32_t cover) {
   s.turn = turns_;
-  rows = s.wanted_rows = secure(s, rows, 1 + std::min(drafts, settled_drafts(s)), cover);
+  if (s.computed + s.slack + std::max(rows, cover) > block_positions(s))
+    rows = secure(s, rows, 1 + std::min(drafts, settled_drafts(s)), cover);
+  s.wanted_rows = rows;
   if (rows == 0)
     return;
   drafts = std::min(drafts, rows - 1);
-  turn_.rows.push_back({&s, s.life, s.spec->id, rows, false, drafts});
+  turn_.rows.push_back({.s = &s, .life = s.life, .id = s.id, .rows = rows, .drafts = drafts});
   const std::int32_t end = s.computed + rows;
   if (s.in == phase::prefill && limits_.prefix_cache && end == next_snapshot_of(s))
     want_snapshot(s, end, false);
@@ -541,8 +558,8 @@ void scheduler_core::want_decode_snapshot(sequence& s, std::int32_t lowest_end, 
 void scheduler_core::want_snapshot(sequence& s, std::int32_t at, bool rolling) {
   if (s.snapshot_at == at)
     return; // from a turn whose rows did not come
-  next_.snapshots.push_back({s.spec->id, at, rolling});
-  turn_.snapshots.push_back({&s, s.life, s.spec->id, 0, false});
+  next_.snapshots.push_back({s.id, at, rolling});
+  turn_.snapshots.push_back({.s = &s, .life = s.life, .id = s.id});
   s.snapshot_at = at;
   s.snapshot = slot_id{};
 }
@@ -572,8 +589,8 @@ std::int32_t scheduler_core::secure(sequence& s, std::int32_t rows, std::int32_t
     cover = rows;
   if (need > 0) {
     free_blocks_ -= need;
-    next_.grow.push_back({s.spec->id, table_for(s, cover)});
-    turn_.grow.push_back({&s, s.life, s.spec->id, 0, false});
+    next_.grow.push_back({s.id, table_for(s, cover)});
+    turn_.grow.push_back({.s = &s, .life = s.life, .id = s.id});
   }
   return rows;
 }
@@ -589,7 +606,7 @@ scheduler_core::sequence* scheduler_core::victim_behind(const sequence& s) const
 bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
   TROUPE_CHECK(turn_.open, "a plan without a turn");
   turn_.open = false;
-  out.tokens.clear(), out.blocks.clear(), out.history.clear();
+  planned_ = {}; // what stands in the plan's vectors is written over
   out.restores.clear(), out.block_copies.clear(), out.snapshots.clear();
   out.masks.clear(), out.mask_rows.clear();
   out.arrivals.clear(), out.departures.clear(), out.image_blocks.clear();
@@ -612,10 +629,14 @@ bool scheduler_core::plan(const kv_got& got, step_plan& out, events& ev) {
     if (i + 2 < turn_.rows.size())
       turn_.rows[i + 2].s->fetch_row_parts();
     const demand& d = turn_.rows[i];
-    if (const std::int32_t rows = rows_of(d); rows > 0)
-      add_demand(d, rows, out, ev);
+    const std::int32_t rows = rows_of(d);
+    if (needs_masks(d, rows))
+      add_masked_rows(d, rows, out, ev);
+    else if (rows > 0)
+      add_rows(*d.s, rows, std::min(d.drafts, rows - 1), -1, out);
   }
   out.sequences.resize(f.rows.size());
+  out.tokens.resize(planned_.tokens), out.blocks.resize(planned_.blocks), out.history.resize(planned_.history);
   turn_.admit.clear();
   if (turn_.kind == step_kind::prefill)
     steps_since_prefill_ = 0; // also if none came of it: decoding goes on
@@ -719,7 +740,7 @@ void scheduler_core::admit(sequence& s, const demand& d, const kv_got::admitted&
   if (a.copy_from.value != 0)
     out.block_copies.push_back({a.copy_from, s.blocks[static_cast<std::size_t>(a.computed / tokens_per_kv_block)]});
   TROUPE_CHECK(s.computed < s.prompt_tokens() && covered(s) > 0, "an admission without a row");
-  turn_.rows.push_back({&s, s.life, s.spec->id, d.rows, false});
+  turn_.rows.push_back({.s = &s, .life = s.life, .id = s.id, .rows = d.rows});
 }
 
 void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, bool fork, events& ev) {
@@ -740,19 +761,16 @@ void scheduler_core::refuse(sequence& s, const kv_got::admitted& a, bool first, 
   s.asked_at = step_;
 }
 
-// Whether rows that end there draw the token behind them.
-bool scheduler_core::draws(const sequence& s, std::int32_t end) const {
-  return end == s.length() + s.unresolved && end < limits_.max_model_len;
-}
-
 // Whether rows that end there draw the newest token once more, of which an earlier life had drafts (exactness.md §8).
-bool scheduler_core::drafts_again(const sequence& s, std::int32_t end) const {
-  return limits_.rejection && !s.output.empty() && s.computed < end && end == s.length() - 1 && proposes(s, end);
+bool scheduler_core::draws_newest_again(const sequence& s, std::int32_t end) const {
+  return !s.output.empty() && s.computed < end && end == s.length() - 1 && proposes(s, end);
 }
 
 std::int32_t scheduler_core::rows_of(const demand& d) const {
   if (!current(d))
     return 0;
+  if (d.s->in == phase::decode && d.s->computed + d.s->slack + d.rows <= std::min(block_positions(*d.s), d.s->reach))
+    return d.rows; // as it is nearly always
   const std::int32_t rows = std::min(d.rows, covered(*d.s));
   if (rows < d.rows && settled_drafts(*d.s) > 0)
     return 0;
@@ -767,6 +785,8 @@ bool scheduler_core::needs_masks(const demand& d, std::int32_t rows) const {
 // Of sequences that could get a place now and have none yet.
 void scheduler_core::make_first_masks() {
   masks_.clear();
+  if (constrained_ == 0)
+    return;
   candidates_.clear();
   std::int32_t left = places();
   const auto look_at = [&](sequence& s) {
@@ -788,39 +808,35 @@ void scheduler_core::make_first_masks() {
 // Of those that decode, for the rows that they get.
 void scheduler_core::make_masks() {
   masks_.clear();
+  if (constrained_ == 0)
+    return;
   for (demand& d : turn_.rows) {
     const std::int32_t rows = rows_of(d);
-    d.mask.reset();
     if (needs_masks(d, rows) && d.s->window == nullptr)
-      d.mask = masks_.want(*d.s->matcher,
-                           std::span(d.s->drafts).first(static_cast<std::size_t>(std::min(d.drafts, rows - 1))));
+      d.mask = static_cast<std::int32_t>(masks_.want(
+          *d.s->matcher, std::span(d.s->drafts).first(static_cast<std::size_t>(std::min(d.drafts, rows - 1)))));
   }
   masks_.make();
 }
 
-// So many rows of a demand, with masks where they draw under a constraint.
-void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& out, events& ev) {
+// So many rows of a demand that draw under a constraint, as far as there are masks for them.
+void scheduler_core::add_masked_rows(const demand& d, std::int32_t rows, step_plan& out, events& ev) {
   sequence& s = *d.s;
-  std::int32_t drafts = std::min(d.drafts, rows - 1), first_mask = -1;
-  if (needs_masks(d, rows)) {
-    first_mask = static_cast<std::int32_t>(out.mask_rows.size());
-    const std::optional<std::int32_t> masked = put_masks(d, drafts, out);
-    if (!masked)
-      return;
-    if (*masked == 0) {
-      end_with(s, "so_too_complex", too_complex_to_follow, ev);
-      return;
-    }
-    // By rejection a row with its mask verifies the draft behind it, even if that one has none.
-    const std::int32_t verified = limits_.rejection ? std::min(drafts, *masked) : *masked - 1;
-    if (verified == *masked)
-      out.mask_rows.push_back(-1);
-    rows -= drafts - verified;
-    add_rows(s, rows, verified, first_mask, out);
-    flights_[(first_flight_ + flights_out_) % 2].rows.back().masked = *masked;
+  const std::int32_t drafts = std::min(d.drafts, rows - 1);
+  const auto first_mask = static_cast<std::int32_t>(out.mask_rows.size());
+  const std::optional<std::int32_t> masked = put_masks(d, drafts, out);
+  if (!masked)
+    return;
+  if (*masked == 0) {
+    end_with(s, "so_too_complex", too_complex_to_follow, ev);
     return;
   }
-  add_rows(s, rows, drafts, first_mask, out);
+  // By rejection a row with its mask verifies the draft behind it, even if that one has none.
+  const std::int32_t verified = limits_.rejection ? std::min(drafts, *masked) : *masked - 1;
+  if (verified == *masked)
+    out.mask_rows.push_back(-1);
+  add_rows(s, rows - (drafts - verified), verified, first_mask, out);
+  flights_[(first_flight_ + flights_out_) % 2].rows.back().masked = *masked;
 }
 
 // The masks behind its newest token and its drafts, as many of these as there are masks for. Returns the number of rows
@@ -829,12 +845,13 @@ void scheduler_core::add_demand(const demand& d, std::int32_t rows, step_plan& o
 std::optional<std::int32_t> scheduler_core::put_masks(const demand& d, std::int32_t drafts, step_plan& out) {
   sequence& s = *d.s;
   const auto rows = static_cast<std::size_t>(drafts) + 1;
-  if (d.mask && masks_.late(*d.mask)) {
+  const auto mask = static_cast<std::size_t>(d.mask); // of none: not looked at
+  if (d.mask >= 0 && masks_.late(mask)) {
     s.window = masks_.make_later(*s.matcher, std::span(s.drafts).first(rows - 1));
     return std::nullopt;
   }
-  if (d.mask)
-    return static_cast<std::int32_t>(masks_.put(*d.mask, out));
+  if (d.mask >= 0)
+    return static_cast<std::int32_t>(masks_.put(mask, out));
   if (s.waits_for_masks())
     return std::nullopt;
   const std::shared_ptr<mask_window> window = std::move(s.window);
@@ -861,11 +878,11 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.rows = rows;
   p.drafts = drafts;
   p.limit = limits_.nextn > 0 && s.in == phase::decode ? s.reach : 0;
-  p.first_token = static_cast<std::int32_t>(out.tokens.size());
-  p.first_block = static_cast<std::int32_t>(out.blocks.size());
+  p.first_token = static_cast<std::int32_t>(planned_.tokens);
+  p.first_block = static_cast<std::int32_t>(planned_.blocks);
   const std::int32_t verifiable = shares(s) ? limits_.nextn : drafts; // that the device may verify
   p.blocks = table_for(s, rows - drafts + verifiable);
-  p.history = static_cast<std::int32_t>(out.history.size());
+  p.history = static_cast<std::int32_t>(planned_.history);
   const bool draw = draws(s, end), again = drafts_again(s, end);
   p.sample = draw || again;
   p.first_mask = first_mask;
@@ -873,9 +890,13 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   p.next = again || end < prompt ? s.token(end) : -1;
   add_tokens(s, p, out);
 
-  flown f{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw};
-  add_images(s, end, f, out);
-  f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
+  flown& f =
+      flown_now.rows.emplace_back(flown{&s, s.life, start, s.slack, rows - drafts + verifiable, verifiable, draw});
+  if (s.share != sequence_share::whole)
+    add_images(s, end, f, out);
+  if (s.snapshot_at > 0 || limits_.nextn > 0)
+    f.fills = take_snapshot(s, end, start + s.slack + f.rows, out);
+  const bool left_branches = start + s.slack > prompt + fork_slack(); // it let them go when it came there
   s.computed = end;
   s.slack += verifiable;
   s.unresolved += draw;
@@ -883,9 +904,10 @@ void scheduler_core::add_rows(sequence& s, std::int32_t rows, std::int32_t draft
   if (limits_.nextn > 0)
     s.confidences.schedule();
   s.last_step = step_ + 1;
-  flown_now.rows.push_back(f);
   if (end >= prompt)
     s.in = phase::decode;
+  if (left_branches)
+    return;
   if (s.computed + s.slack > prompt + fork_slack()) {
     if (!s.branches.empty())
       release_branches(s); // there was no place for them in time, or behind an image rows of the output came along
@@ -934,17 +956,30 @@ bool scheduler_core::proposes(const sequence& s, std::int32_t end) const {
          end - s.prompt_tokens() + 1 >= s.ends.golden_tokens();
 }
 
-void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) const {
+void scheduler_core::add_tokens(const sequence& s, const planned_sequence& p, step_plan& out) {
+  std::int32_t* token = next_places(out.tokens, planned_.tokens, p.rows);
   const std::int32_t first_draft = p.start + p.rows - p.drafts, known = s.length();
   for (std::int32_t position = p.start; position < first_draft; ++position)
-    out.tokens.push_back(position < known ? s.token(position) : token_in_flight);
-  for (std::int32_t i = 0; i < p.drafts; ++i)
-    out.tokens.push_back(s.host_paced ? s.drafts[static_cast<std::size_t>(i)] : draft_in_flight);
-  out.blocks.resize(out.blocks.size() + static_cast<std::size_t>(p.blocks)); // in one go: many are copied
-  std::transform(s.blocks.begin(), s.blocks.begin() + p.blocks, out.blocks.end() - p.blocks,
-                 [](block_id b) { return b.value; });
-  for (std::int32_t h = p.start - limits_.history; h < p.start; ++h)
-    out.history.push_back(h >= 0 && p.slack == 0 ? s.token(h) : -1);
+    *token++ = position < known ? s.token(position) : token_in_flight;
+  if (s.host_paced)
+    std::copy_n(s.drafts.begin(), p.drafts, token);
+  else
+    std::fill_n(token, p.drafts, draft_in_flight);
+
+  static_assert(sizeof(block_id) == sizeof(std::int32_t) && std::is_trivially_copyable_v<block_id>);
+  std::memcpy(next_places(out.blocks, planned_.blocks, p.blocks), s.blocks.data(),
+              sizeof(std::int32_t) * static_cast<std::size_t>(p.blocks));
+
+  std::int32_t* before = next_places(out.history, planned_.history, limits_.history);
+  const std::int32_t first = p.start - limits_.history;
+  if (p.slack > 0)
+    std::fill_n(before, limits_.history, -1);
+  else if (const std::int32_t in_output = first - s.prompt_tokens(); in_output >= 0)
+    for (std::int32_t i = 0; i < limits_.history; ++i)
+      before[i] = s.output[static_cast<std::size_t>(in_output + i)];
+  else
+    for (std::int32_t i = 0; i < limits_.history; ++i)
+      before[i] = first + i >= 0 ? s.token(first + i) : -1;
 }
 
 // Where the step's rows end is known to a range. Returns where it fills a snapshot that publishing waits for, or 0.

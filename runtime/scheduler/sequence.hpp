@@ -38,11 +38,9 @@ struct alignas(64) scheduled_sequence {
     decode     // holds KV, all prompt rows were planned; or the last one is left behind an image
   };
 
-  // ---- what a decode step looks at: together, because reading from memory is most of a step's cost
+  // ---- in the order in which steps look at it, cache line by cache line: reading memory is most of a step's cost
 
-  std::shared_ptr<const sequence_spec> spec;
-  std::uint64_t life = 0; // raised when the sequence ends or loses its cache: rows of an older life count for nothing
-  std::vector<std::int32_t> output;
+  // Whether and how far it goes on.
   phase in = phase::free;
   sequence_share share = sequence_share::whole;
   bool host_paced = false;
@@ -51,37 +49,41 @@ struct alignas(64) scheduled_sequence {
   // each of the planned rows may lie up to `slack` positions higher.
   std::int32_t computed = 0;     // whose rows have been planned, if no draft is accepted
   std::int32_t slack = 0;        // drafts in the steps that are out
+  std::int32_t committed = 0;    // positions whose rows have come back
   std::int32_t reach = 0;        // positions whose rows are ever computed
+  std::int32_t unresolved = 0;   // steps that are out and draw
   std::int32_t acknowledged = 0; // output tokens that the reader is known to have
-
-  end_rule ends;               // of the request
-  std::int32_t unresolved = 0; // steps that are out and draw
   std::int32_t snapshot_at = 0;
-  slot_id snapshot; // waits for the row that ends at snapshot_at
   // A multiple of 128 that decode rows have passed or may have passed: what lies before it is published once its
   // snapshot is there. 0 = none.
   std::int32_t hold_at = 0;
-  std::int32_t filling = 0; // where a step that is out fills such a snapshot: likewise published when it is back
+  end_rule ends; // of the request
 
+  // What a row takes.
+  std::uint64_t life = 0; // raised when the sequence ends or loses its cache: rows of an older life count for nothing
+  std::vector<std::int32_t> output;
   std::vector<block_id> blocks;
   slot_id slot;
-  std::int32_t committed = 0;   // positions whose rows have come back
-  std::int32_t delivered = 0;   // whose rows' results went out, in any life
-  std::int32_t published = 0;   // blocks
-  std::int32_t parts_at = 0;    // kv_got::admitted's
+  std::int32_t filling = 0; // where a step that is out fills the snapshot of hold_at: published when it is back
+
+  // What planning notes, and what booking looks at.
+  std::shared_ptr<const sequence_spec> spec;
+  std::uint64_t turn = 0;       // the last one that gave it rows
+  std::int64_t last_step = 0;   // that planned rows of it
   std::int32_t wanted_rows = 0; // in `turn`
+  std::int32_t parts_at = 0;    // kv_got::admitted's
+  std::int32_t published = 0;   // blocks
+  std::int32_t delivered = 0;   // positions whose rows' results went out, in any life
+  std::int64_t steps = 0;
   std::int32_t preemptions = 0;
   std::int32_t cached = 0;
-  std::uint64_t turn = 0;     // the last one that gave it rows
-  std::int64_t last_step = 0; // that planned rows of it
-  std::int64_t steps = 0;
-  std::int64_t drafts_verified = 0, drafts_accepted = 0; // so far
 
+  sequence_id id;
+  std::int64_t drafts_verified = 0, drafts_accepted = 0; // so far
   // Masks behind its newest token that are kept, or are being made beside the steps; null: to be made in its step.
   std::shared_ptr<mask_window> window;
-  std::vector<scheduled_sequence*> branches;   // parked on this one
-  std::shared_ptr<const image_bytes> image;    // that arrived, until the plan of its first row takes it
-  std::unique_ptr<constraint_matcher> matcher; // has taken all of output
+  std::vector<scheduled_sequence*> branches; // parked on this one
+
   confidence_history confidences;
   std::vector<std::int32_t> drafts; // the newest block, for sequences that the host paces
 
@@ -89,6 +91,8 @@ struct alignas(64) scheduled_sequence {
 
   std::shared_ptr<const std::vector<std::int32_t>> prompt;
   std::shared_ptr<const std::string> salt;
+  std::unique_ptr<constraint_matcher> matcher; // has taken all of output
+  slot_id snapshot;                            // waits for the row that ends at snapshot_at
   service_order order;
   std::int64_t expires = 0;             // last step it may see; 0 = no deadline
   scheduled_sequence* parent = nullptr; // of a parked branch
@@ -96,6 +100,7 @@ struct alignas(64) scheduled_sequence {
       0; // step whose failure makes this life worthless: a fork's parent computed its prompt there
 
   // Its image, as share says.
+  std::shared_ptr<const image_bytes> image; // that arrived, until the plan of its first row takes it
   std::int32_t departing = 0, departed = 0; // blocks that were planned to leave, that left
   bool may_go_on = true;                    // false: too much of it waits to be sent
 
@@ -118,7 +123,7 @@ struct alignas(64) scheduled_sequence {
     __builtin_prefetch(blocks.data() + blocks.size());
   }
   bool constrained() const { return host_paced && matcher != nullptr; } // looks at the matcher only if there may be one
-  bool waits_for_masks() const { return window != nullptr && !window->ready; }
+  bool waits_for_masks() const { return host_paced && window != nullptr && !window->ready; }
   bool holds_cache() const { return in == phase::prefill || in == phase::decode || in == phase::held; }
   // Positions of the prompt that are computed here.
   std::int32_t prompt_end() const { return prompt_tokens() - (share == sequence_share::prompt ? 1 : 0); }

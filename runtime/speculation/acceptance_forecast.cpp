@@ -25,18 +25,19 @@ void acceptance_forecast::observe(std::span<const float> before, std::int32_t ve
     p.y = keep * p.y + came;
     p.xx = keep * p.xx + survival * survival;
     p.xy = keep * p.xy + survival * came;
-    fit(p);
+    p.fitted = false;
   }
 }
 
 // A line through the outcomes. The prior pulls it to y = x: as many outcomes as it stands for have the mean of the
 // others for their survivals, and the variance of survivals that are spread evenly.
-void acceptance_forecast::fit(position& p) {
+void acceptance_forecast::fit(const position& p) {
   const double believed = prior_beside(p.n), spread = believed / 12;
   const double mean = p.x / p.n, variance = p.xx - p.x * mean, covariance = p.xy - p.y * mean;
   const double slope = std::clamp((covariance + spread) / (variance + spread), 0.0, 1.0);
   p.slope = static_cast<float>(slope);
   p.offset = static_cast<float>(mean + (p.y - p.x) / (p.n + believed) - slope * mean);
+  p.fitted = true;
 }
 
 void acceptance_forecast::correct(std::span<float> survivals, bool known) const {
@@ -44,6 +45,8 @@ void acceptance_forecast::correct(std::span<float> survivals, bool known) const 
   for (std::size_t j = 0; j < std::min(survivals.size(), positions_.size()); ++j) {
     const position& p = positions_[j];
     float s = survivals[j];
+    if (known && !p.fitted)
+      fit(p);
     if (known)
       s = p.offset + p.slope * s;
     else if (const double believed = prior_beside(p.all); p.all > 0)

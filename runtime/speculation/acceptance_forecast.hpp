@@ -29,9 +29,11 @@ private:
   struct position {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     double all = 0, all_y = 0; // those without a foretold survival too
-    float slope = 1, offset = 0;
+    // The line through them, worked out when it is asked for: a step brings many outcomes.
+    mutable float slope = 1, offset = 0;
+    mutable bool fitted = true;
   };
-  static void fit(position& p);
+  static void fit(const position& p);
   // The more outcomes there are, the fewer the prior stands for.
   static double prior_beside(double outcomes) { return prior * prior / (prior + outcomes); }
 

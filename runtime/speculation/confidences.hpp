@@ -23,13 +23,14 @@ public:
     TROUPE_CHECK(processed_ < scheduled_, "a result of a step that was not planned");
     TROUPE_CHECK(confidences.size() <= static_cast<std::size_t>(most_drafts), "more confidences than drafts");
     ++processed_;
-    before_ = latest_;
-    latest_.count = static_cast<std::int32_t>(confidences.size());
+    newest_ = 1 - newest_;
+    round& r = rounds_[newest_];
+    r.count = static_cast<std::int32_t>(confidences.size());
     std::int32_t bad = 0;
     for (std::size_t j = 0; j < confidences.size(); ++j) {
       const float c = confidences[j];
       bad += c - c == 0.0f ? 0 : 1;
-      latest_.value[j] = clamped_confidence(c);
+      r.value[j] = clamped_confidence(c);
     }
     return bad;
   }
@@ -37,23 +38,24 @@ public:
   void reset() { *this = {}; }
 
   // For the step that is planned next. With a result still out, the latest ones are already those of round N-2.
-  std::span<const float> for_budget() const { return in_flight() ? latest_.values() : before_.values(); }
+  std::span<const float> for_budget() const { return in_flight() ? for_split() : before(); }
   // Of round N-1 where they are known; otherwise the device corrects the split (split_drafts).
-  std::span<const float> for_split() const { return latest_.values(); }
+  std::span<const float> for_split() const { return rounds_[newest_].values(); }
   // Those that for_budget() gave for the step whose result is booked next.
-  std::span<const float> before() const { return before_.values(); }
+  std::span<const float> before() const { return rounds_[1 - newest_].values(); }
   bool in_flight() const { return scheduled_ != processed_; }
   std::uint64_t scheduled() const { return scheduled_; }
   std::uint64_t processed() const { return processed_; }
 
 private:
   struct round {
-    std::array<float, most_drafts> value{};
     std::int32_t count = 0;
+    std::array<float, most_drafts> value{};
     std::span<const float> values() const { return {value.data(), static_cast<std::size_t>(count)}; }
   };
-  round latest_, before_;
   std::uint64_t scheduled_ = 0, processed_ = 0;
+  std::size_t newest_ = 0; // of the two rounds
+  std::array<round, 2> rounds_;
 };
 
 } // namespace troupe

@@ -18,26 +18,27 @@ BOOST_AUTO_TEST_CASE(steps_are_counted) {
   }
 }
 
-// Every branch ends, some by an abort; the half and the end are told.
+// Every branch ends, some by an abort; a tenth, the half and the end are told.
 BOOST_AUTO_TEST_CASE(a_soak_ends_every_request) {
   int looks = 0;
   const auto f = soak_process(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json", 600, [&] { ++looks; });
-  BOOST_TEST(looks == 2);
+  BOOST_TEST(looks == 3);
   BOOST_TEST(f.branches >= 600u);
   BOOST_TEST(f.branches <= 700u);
   BOOST_TEST(f.aborts > 0u);
 }
 
-// That every step of the device is seen, with one and with two steps out; the waiting is printed, never judged here.
+// That every step of the device is seen, with one and with two steps out, without drafts and with them; the waiting is
+// printed, never judged here.
 BOOST_AUTO_TEST_CASE(gaps_are_counted) {
-  for (const bool async : {false, true}) {
-    const auto f = measure_idle_gap(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json", 4, 100, 200, async);
+  for (const auto& [async, nextn] : {std::pair{false, 0}, {true, 0}, {true, 5}}) {
+    const auto f = measure_idle_gap(TROUPE_SOURCE_DIR "/models/tiny-v41/tokenizer.json", 4, nextn, 100, 200, async);
     BOOST_TEST(f.gaps >= 95); // all sequences together, or some before the others
     BOOST_TEST(f.gaps <= 4 * 100);
     BOOST_TEST(f.p50_us >= 0);
     BOOST_TEST(f.p50_us <= f.p99_us);
-    std::cout << "idle gap, async " << async << ": mean " << f.mean_us << " us, p50 " << f.p50_us << ", p99 "
-              << f.p99_us << '\n';
+    std::cout << "idle gap, async " << async << ", drafts " << nextn << ": mean " << f.mean_us << " us, p50 "
+              << f.p50_us << ", p99 " << f.p99_us << '\n';
   }
 }
 
