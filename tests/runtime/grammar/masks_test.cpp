@@ -241,6 +241,7 @@ BOOST_AUTO_TEST_CASE(members_in_any_order) {
     there.fill(row.data());
     fork.fill(other.data());
     BOOST_TEST(row == other);
+    take(there, "}");
     BOOST_TEST(there.can_end());
   }
 }
