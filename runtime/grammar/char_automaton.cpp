@@ -15,7 +15,7 @@ constexpr char32_t last_char = 0x10FFFF, first_surrogate = 0xD800, last_surrogat
 constexpr std::uint32_t none = UINT32_MAX;
 
 [[noreturn]] void too_large() {
-  throw automaton_too_large("needs more than " + std::to_string(max_automaton_states) + " automaton states");
+  throw automaton_too_large("needs more than " + std::to_string(most_rule_states()) + " automaton states");
 }
 
 constexpr std::size_t nodes_of_unit = 16; // nodes, edges or characters that are looked at for a unit of work
@@ -38,7 +38,7 @@ public:
   std::uint32_t of(const Key& key) {
     const auto [it, fresh] = number_.try_emplace(key, static_cast<std::uint32_t>(order_.size()));
     if (fresh) {
-      if (order_.size() == max_automaton_states)
+      if (order_.size() == most_rule_states())
         too_large();
       held_.add(sizeof(Key) + 64 + bytes_of(key));
       order_.push_back(&it->first);
@@ -131,7 +131,7 @@ void char_set::fold_ascii_case() {
 }
 
 std::uint32_t char_nfa::add_node() {
-  if (nodes_.size() == 10 * max_automaton_states)
+  if (nodes_.size() == 10 * most_rule_states())
     too_large();
   held_.add(2 * sizeof(node));
   nodes_.emplace_back();
@@ -157,7 +157,7 @@ void char_nfa::add_empty_edge(std::uint32_t from, std::uint32_t to, gate when) {
 }
 
 void char_dfa::begin_state(bool accepting) {
-  if (accepts_.size() == max_automaton_states)
+  if (accepts_.size() == most_rule_states())
     too_large();
   accepts_.push_back(accepting);
   first_.push_back(static_cast<std::uint32_t>(edges_.size()));
@@ -376,7 +376,7 @@ char_dfa char_dfa::words(std::span<const std::u32string> words) {
       at = it->second;
       if (fresh)
         trie.emplace_back();
-      if (trie.size() > max_automaton_states)
+      if (trie.size() > most_rule_states())
         too_large();
     }
     trie[at].accepting = true;
@@ -398,7 +398,7 @@ char_dfa char_dfa::length(std::uint64_t min, std::optional<std::uint64_t> max) {
   if (max && *max < min)
     return {};
   const std::uint64_t last = max ? *max : min;
-  if (last >= max_automaton_states)
+  if (last >= most_rule_states())
     too_large();
   char_dfa out;
   for (std::uint32_t s = 0; s <= last; ++s) {

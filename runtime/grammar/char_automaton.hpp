@@ -46,7 +46,7 @@ struct automaton_too_large : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline constexpr std::size_t max_automaton_states = 20'000, max_automaton_edges = 1'000'000;
+inline constexpr std::size_t max_automaton_edges = 1'000'000;
 
 // Nondeterministic automaton as patterns are translated to it. Node 0 is the start; no edge may lead to it, since only
 // there the gates of the start are open.

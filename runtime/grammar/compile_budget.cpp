@@ -23,6 +23,11 @@ void charge_memory(std::size_t bytes) {
     budget_in_force::current->memory(bytes);
 }
 
+std::size_t most_rule_states() {
+  return budget_in_force::current != nullptr ? budget_in_force::current->limits().states_per_rule
+                                             : compile_limits{}.states_per_rule;
+}
+
 void fail_compile(const char* code, std::string message) {
   throw grammar_failure{{code, std::move(message)}};
 }

@@ -64,6 +64,7 @@ public:
 private:
   friend void charge_work(std::size_t units);
   friend void charge_memory(std::size_t bytes);
+  friend std::size_t most_rule_states();
   friend class charged_memory;
   static thread_local compile_budget* current;
   compile_budget* before_;
@@ -72,6 +73,8 @@ private:
 // Charge the budget in force; without one, nothing is counted. A unit of work takes a fraction of a microsecond.
 void charge_work(std::size_t units);
 void charge_memory(std::size_t bytes);
+// States that one automaton may have, by the budget in force.
+std::size_t most_rule_states();
 
 // Memory that a construction needs while it goes on.
 class charged_memory {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t item_work = 8;                  // of an item looked at or put into a frontier, in nodes of a trie
 constexpr std::uint32_t most_lean_steps = 8;          // of a frontier; for more it is expanded
-constexpr std::size_t large_work = 64 * item_work;    // of an expansion; it is made at once, and made use of
+constexpr std::size_t large_work = 16 * item_work;    // of an expansion; it is made at once, and made use of
 constexpr std::size_t most_behind = 4;                // places looked at for that
 constexpr std::uint32_t most_rounds = UINT32_MAX - 1; // longer repetitions than any output count as endless
 
@@ -277,6 +277,13 @@ void frontier_store::pick(const rule_network::edge& e, frontier then, std::uint6
   }
 }
 
+// Calls what may be read where these marks are put, if it may.
+void frontier_store::mark(const rule_network::edge& e, frontier then, std::uint64_t marks) {
+  const rule_network::marked& m = network_->marks[e.what];
+  if (const std::optional<std::uint64_t> with = m.marks.behind(marks))
+    call(m.rule, e.to, then, *with & UINT32_MAX, *with >> 32);
+}
+
 // All states that can be reached from f without reading anything, in two phases. First those in rules that had begun
 // before: where such a rule ends, its callers go on. Then the rules that begin here, callers before callees, since what
 // follows a rule must be complete before its number is known; they cannot end without a reading, as the empty word of a
@@ -356,6 +363,13 @@ void frontier_store::close_from(frontier f, bool take_known) {
       case edge_kind::pick:
         pick(e, i.then, i.low | std::uint64_t{i.high} << 32);
         break;
+      case edge_kind::mark:
+        mark(e, i.then, i.low | std::uint64_t{i.high} << 32);
+        break;
+      case edge_kind::leave:
+        if (net.marks[e.what].marks.behind(i.low | std::uint64_t{i.high} << 32))
+          visit(e.to, i.then, 0, 0);
+        break;
       case edge_kind::loop: {
         const rule_network::loop& l = net.loops[e.what];
         if (i.high >= std::min<std::uint64_t>(l.min, most_rounds))
@@ -388,6 +402,8 @@ void frontier_store::close_from(frontier f, bool take_known) {
           call(e.what, e.to, then, 0, 0);
         else if (e.kind == edge_kind::pick)
           pick(e, then, 0);
+        else if (e.kind == edge_kind::mark)
+          mark(e, then, 0);
         else if (e.kind == edge_kind::loop)
           call(net.loops[e.what].body, state, then, 1, 1);
       }

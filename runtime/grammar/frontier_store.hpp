@@ -37,7 +37,7 @@ public:
   // State of the item that stands for a caller who is not known: what is read inside one rule, whoever calls it.
   static constexpr std::uint32_t any_caller = UINT32_MAX - 1;
   // Low and high: rounds done, where the state counts; all counts between them are possible. Where it picks different
-  // values the two halves of the set of those read.
+  // values or puts marks the two halves of the set of those read or put.
   struct item {
     std::uint32_t state;
     frontier then;
@@ -148,6 +148,7 @@ private:
   void visit(std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void call(std::uint32_t rule, std::uint32_t state, frontier then, std::uint64_t low, std::uint64_t high);
   void pick(const rule_network::edge& e, frontier then, std::uint64_t used);
+  void mark(const rule_network::edge& e, frontier then, std::uint64_t marks);
   bool counts(std::uint32_t state) const;
   void count_loop(const rule_network::loop& l, std::uint64_t& low, std::uint64_t& high) const;
 

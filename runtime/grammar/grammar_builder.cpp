@@ -214,8 +214,10 @@ grammar_expr grammar_builder::graph(const grammar_graph& g) {
   n.size = g.states;
   for (const grammar_graph::edge& e : g.edges)
     n.size = std::min(most_size, n.size + nodes_[e.reads.index].size);
-  budget_.memory(g.edges.size() * sizeof(grammar_graph::edge) + g.accepting.size() * 4);
-  budget_.work(g.edges.size());
+  n.size = std::min(most_size, n.size + g.marked.size());
+  budget_.memory(g.edges.size() * sizeof(grammar_graph::edge) + g.accepting.size() * 4 +
+                 g.marked.size() * sizeof(grammar_graph::marked_edge));
+  budget_.work(g.edges.size() + g.marked.size());
   graphs_.push_back(g);
   return add(n);
 }

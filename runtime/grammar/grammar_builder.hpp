@@ -5,15 +5,18 @@
 #include "runtime/grammar/char_automaton.hpp"
 #include "runtime/grammar/compile_budget.hpp"
 #include "runtime/grammar/distinct_list.hpp"
+#include "runtime/grammar/mark_rule.hpp"
 #include <bitset>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -50,8 +53,19 @@ struct grammar_graph {
   std::vector<edge> edges;
   std::vector<std::uint32_t> accepting;
 
+  // These keep a set of marks, which is empty where the others lead to.
+  struct marked_edge {
+    std::uint32_t from, to;
+    std::optional<grammar_rule> reads; // not the empty word; nothing: the set ends here
+    mark_rule marks;
+  };
+  std::vector<marked_edge> marked;
+
   std::uint32_t add_state() { return states++; }
   void add_edge(std::uint32_t from, std::uint32_t to, grammar_expr reads) { edges.push_back({from, to, reads}); }
+  void add_marked(std::uint32_t from, std::uint32_t to, std::optional<grammar_rule> reads, const mark_rule& marks) {
+    marked.push_back({from, to, reads, marks});
+  }
 };
 
 class grammar_builder {
@@ -90,6 +104,10 @@ public:
   // Exactly one token, by id, whatever its text (special ones too); ids sorted. With `except` every text token that is
   // not among them. Used by EBNF only.
   grammar_expr tokens(std::vector<std::int32_t> ids, bool except = false);
+
+  // What to add to the message if the whole language is empty.
+  void remark_if_empty(std::string remark) { remark_if_empty_ = std::move(remark); }
+  const std::string& remark_if_empty() const { return remark_if_empty_; }
 
   // Pieces of JSON text that are best shared: the same words as one would build by hand, and with ready-made masks.
   grammar_expr json_char(); // one character in every spelling
@@ -149,6 +167,7 @@ private:
   std::vector<distinct_values> distincts_;
   std::vector<std::vector<std::int32_t>> token_lists_;
   std::vector<rule> rules_;
+  std::string remark_if_empty_;
   using set_key = std::pair<text_form, std::vector<std::pair<char32_t, char32_t>>>;
   std::map<set_key, grammar_expr> chars_;                                           // made before
   std::unordered_multimap<std::size_t, std::pair<char_dfa, grammar_rule>> strings_; // by hash

@@ -342,7 +342,7 @@ private:
     const auto [it, fresh] = numbers_.try_emplace(s, static_cast<std::uint32_t>(order_.size()));
     if (fresh) {
       held_.add(sizeof(s) + 64 + s.order.size() + s.residue.size() * 2 + s.equal.size() * 4);
-      if (order_.size() == max_automaton_states)
+      if (order_.size() == most_rule_states())
         throw automaton_too_large("numeric bounds and divisors together need too many states");
       order_.push_back(&it->first);
     }

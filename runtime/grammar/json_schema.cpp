@@ -17,12 +17,11 @@ namespace {
 using kind = json_value::kind;
 
 constexpr std::uint32_t max_indented_depth = 32; // containers below are left out: indentation has no finite grammar
-constexpr std::size_t max_any_order = 12, max_unique_values = 64;
-constexpr std::size_t max_free_members = 6; // in any order behind the declared ones
-constexpr std::uint64_t max_told_apart = 3; // keys that are not declared and have to differ
-constexpr std::size_t sets_of_keys = 11, places_of_keys = 3;
-constexpr double max_steps_apart = 2000;  // of the graph that tells them apart
-constexpr std::size_t max_side_rules = 4; // `contains` and negated keywords that ask for some item or member
+constexpr std::size_t max_unique_values = 64;
+constexpr std::size_t max_marks = 64;         // members that are kept in one set
+constexpr std::size_t max_without_marks = 11; // members in any order where that cannot be
+constexpr std::size_t places_of_keys = 3;     // of the characters by which keys are told apart
+constexpr std::size_t max_side_rules = 4;     // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {
 public:
@@ -39,8 +38,8 @@ public:
   grammar_rule compile() {
     schema_place root;
     const bool possible = places_.add(root, {schema_literal::claim::holds, document_.root(), nullptr});
-    if (!possible && !document_.empty_enum().empty())
-      fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
+    if (!possible)
+      explain_empty();
     if (!possible)
       return builder_.define("root", builder_.never());
     const grammar_rule rule = rule_of(root, 0);
@@ -50,18 +49,26 @@ public:
       try {
         const grammar_expr value = body(place, depth);
         builder_.define(target, value);
-        if (target == rule && value == builder_.never() && !unsatisfiable_.empty())
-          fail_compile("so_unsatisfiable", unsatisfiable_);
-        if (target == rule && value == builder_.never() && !document_.empty_enum().empty())
-          fail_compile("so_unsatisfiable", document_.empty_enum() + ": it lists no value");
+        if (target == rule && value == builder_.never())
+          explain_empty();
       } catch (const automaton_too_large& e) {
         fail_compile("so_too_complex", path_of(place) + ": " + e.what());
       }
     }
+    builder_.remark_if_empty(document_.doubtful());
     return rule;
   }
 
 private:
+  // Where the whole text has no value, and it is known why.
+  void explain_empty() {
+    std::string why = unsatisfiable_;
+    if (why.empty() && !document_.empty_enum().empty())
+      why = document_.empty_enum() + ": it lists no value";
+    if (!why.empty())
+      fail_compile("so_unsatisfiable", why + document_.doubtful());
+  }
+
   // --- layout
 
   bool free_whitespace() const { return options_.any_whitespace && !options_.indent; }
@@ -168,7 +175,7 @@ private:
     std::sort(texts.begin(), texts.end());
     for (std::size_t first = 0; first < texts.size();) { // parts that an automaton has room for
       std::size_t end = first, characters = 0;
-      while (end < texts.size() && (end == first || characters + texts[end].size() < max_automaton_states / 2))
+      while (end < texts.size() && (end == first || characters + texts[end].size() < most_rule_states() / 2))
         characters += texts[end++].size();
       document_.budget().states(characters);
       const grammar_expr part = builder_.regular(char_dfa::words(std::span(texts).subspan(first, end - first)));
@@ -371,7 +378,7 @@ private:
           }
           graph.add_edge(after->second, again->second, separator);
           document_.budget().states(2);
-          if (behind.size() > max_automaton_states)
+          if (behind.size() > most_rule_states())
             throw automaton_too_large("its counts and orders need too many states");
         }
         graph.add_edge(at, after->second, s.reads);
@@ -492,7 +499,12 @@ private:
     std::uint64_t min, max;
     std::uint32_t side_rules = 0; // bits that have to be satisfied
     std::uint32_t by_key = 0;     // those of them that a key alone satisfies
-    std::uint64_t told_apart = 1; // undeclared members that count towards `min`, being of different parts
+    bool told_apart = false;      // undeclared members of different parts all count towards `min`
+
+    std::size_t free() const { return declared.size() - ordered; }
+    // Free members and parts are kept as a set of marks; side rules look at more than a set.
+    bool marks_members() const { return free() > 0 && side_rules == 0; }
+    bool marks() const { return marks_members() || told_apart; }
   };
 
   grammar_expr object(const schema_alternative& a, std::uint32_t depth) {
@@ -530,73 +542,73 @@ private:
       if (!place)
         continue;
       const auto satisfied = [&](const schema_alternative::member_rule& r) { return r.keys->contains(names.back()); };
-      shape.declared.push_back({members(a, builder_.literal(quoted_json(key)), *place, satisfied, depth,
-                                        options_.any_order || k >= keys.declared),
-                                needed});
+      shape.declared.push_back({members(a, builder_.literal(quoted_json(key)), *place, satisfied, depth), needed});
     }
     split_members(shape);
-    if (keys.declared == keys.all.size() || shape.declared.size() - shape.ordered > max_free_members)
+    if (keys.declared == keys.all.size())
+      shape.ordered = shape.declared.size();
+    if (options_.any_order)
+      shape.ordered = 0;
+    const std::size_t most_free = shape.side_rules == 0 ? max_marks : max_without_marks;
+    if (shape.free() > most_free && options_.any_order)
+      fail_compile("so_unsupported", (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
+                                         "/properties: the option any_order is for at most " +
+                                         std::to_string(most_free) + " declared members" +
+                                         (shape.side_rules == 0 ? "" : " beside " + a.some_member.front().path));
+    if (shape.free() > most_free)
       shape.ordered = shape.declared.size();
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
     undeclared_members(shape, a, names, closed, depth, {});
-    const auto whole = [&] {
-      return options_.any_order && shape.declared.size() > 1 ? unordered_object(a, shape, depth)
-                                                             : ordered_object(shape, depth);
+    const bool one_more = !shape.marks_members() || shape.free() < max_marks; // that counts, of the undeclared ones
+    if (shape.undeclared.empty() || shape.min <= shape.declared.size() + one_more)
+      return object_of(shape, depth);
+    return members_apart(shape, a, names, closed, depth);
+  }
+
+  // Keys that are not declared could be one key written twice: they are told apart by a character, which puts a mark.
+  grammar_expr members_apart(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
+                             schema_places::closing closed, std::uint32_t depth) {
+    const auto give_up = [&](const std::string& why) {
+      fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
+                                         " members, but keys that are not declared could be one key written twice; " +
+                                         why);
     };
-    if (shape.undeclared.empty() || shape.min <= shape.declared.size() + 1)
-      return whole();
-    shape.told_apart =
-        shape.min - static_cast<std::uint64_t>(std::count_if(shape.declared.begin(), shape.declared.end(),
-                                                             [](const auto& d) { return d.required; }));
+    if (shape.side_rules != 0 && shape.max != unbounded)
+      give_up("they are not told apart beside maxProperties and " + a.some_member.front().path);
+    shape.told_apart = true;
+    const std::size_t room = max_marks - (shape.marks_members() ? shape.free() : 0);
     std::vector<grammar_expr> ways; // by the place in which the keys differ
-    bool too_large = false;
-    for (std::size_t at = 0; shape.told_apart <= max_told_apart && at < places_of_keys; ++at) {
+    std::size_t most = 0;
+    for (std::size_t at = 0; at < places_of_keys; ++at) {
       shape.undeclared.clear();
       undeclared_members(shape, a, names, closed, depth, at);
       std::set<std::size_t> parts;
       for (const member& m : shape.undeclared)
         parts.insert(m.part);
-      const std::size_t sets = 1 + parts.size() + (shape.told_apart > 2 ? parts.size() * (parts.size() - 1) / 2 : 0);
-      const std::size_t free = options_.any_order ? shape.declared.size() : shape.declared.size() - shape.ordered;
-      const double steps = std::ldexp(static_cast<double>(sets * shape.undeclared.size()), static_cast<int>(free)) *
-                           static_cast<double>(shape.max == unbounded ? 1 : shape.max);
-      if (parts.size() < shape.told_apart)
-        continue;
-      if (steps <= max_steps_apart)
-        ways.push_back(builder_.call(builder_.define("object", whole())));
-      else
-        too_large = true;
+      const std::size_t apart = std::min(parts.size(), room);
+      most = std::max(most, apart);
+      if (shape.declared.size() + apart >= shape.min)
+        ways.push_back(builder_.call(builder_.define("object", object_of(shape, depth))));
     }
-    if (ways.empty() && too_large)
-      fail_compile("so_unsupported",
-                   a.min_properties_path + ": at least " + std::to_string(shape.min) +
-                       " members, of which some are not declared and have to be told apart: beside maxProperties, "
-                       "patterns or optional members that takes too many states; leave some of them out");
     if (ways.empty())
-      fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
-                                         " members, but keys that are not declared could be one key written twice; at "
-                                         "most " +
-                                         std::to_string(max_told_apart) +
-                                         " can be told apart, by their first characters; declare more of them");
+      give_up("beside the " + std::to_string(shape.declared.size()) + " declared ones at most " + std::to_string(most) +
+              " can be told apart, by one of their first characters; declare more of them");
     return builder_.alternatives(ways);
   }
 
-  // Keys sorted by the character in one place, neighbours apart: those of different sets differ.
+  // Keys sorted by the character in one place: those of different sets differ.
   static std::deque<char_dfa> by_character(std::size_t place) {
-    constexpr std::u32string_view characters = U"0123456789abcdefghijklmnopqrstuvwxyz";
     const auto any = [](std::size_t to) {
       const auto target = static_cast<std::uint32_t>(to);
       return std::vector<char_dfa::edge>{{0, 0xD7FF, target}, {0xE000, 0x10FFFF, target}};
     };
     std::deque<char_dfa> out;
-    for (std::size_t set = 0; set < sets_of_keys; ++set) {
+    for (const char32_t c : std::u32string_view(U"0123456789abcdefghijklmnopqrstuvwxyz")) {
       std::vector<char_dfa::raw_state> states;
       for (std::size_t i = 0; i < place; ++i)
         states.push_back({false, any(i + 1)});
-      states.push_back({false, {}});
-      for (std::size_t i = set; i < characters.size(); i += sets_of_keys)
-        states.back().edges.push_back({characters[i], characters[i], static_cast<std::uint32_t>(place + 1)});
+      states.push_back({false, {{c, c, static_cast<std::uint32_t>(place + 1)}}});
       states.push_back({true, any(place + 1)});
       out.push_back(char_dfa::of_states(states));
     }
@@ -641,7 +653,7 @@ private:
 
   // A member with each choice of the side rules that its value may count for.
   std::vector<member> members(const schema_alternative& a, grammar_expr key, const schema_place& place,
-                              const auto& key_counts, std::uint32_t depth, bool shared) {
+                              const auto& key_counts, std::uint32_t depth) {
     std::vector<member> out;
     for (std::uint32_t subset = 0; subset < (1u << a.some_member.size()); ++subset) {
       schema_place value = place;
@@ -652,10 +664,7 @@ private:
                      (!a.some_member[r].value || places_.add(value, *a.some_member[r].value));
       if (!possible)
         continue;
-      grammar_expr reads = builder_.sequence({key, colon(), value_at(value, depth + 1)});
-      if (shared || a.min_properties > 1 || a.max_properties || a.some_member.size() > 0) // in more than one state
-        reads = builder_.call(builder_.define("member", reads));
-      out.push_back({reads, subset});
+      out.push_back({builder_.sequence({key, colon(), value_at(value, depth + 1)}), subset});
     }
     return out;
   }
@@ -714,7 +723,7 @@ private:
         continue;
       const grammar_expr key = part.texts.is_everything() ? builder_.json_string(0) : builder_.json_string(part.texts);
       const auto counts = [&](const schema_alternative::member_rule& r) { return matches(*r.keys); };
-      for (member& m : members(a, key, *place, counts, depth, true)) {
+      for (member& m : members(a, key, *place, counts, depth)) {
         m.part = p;
         shape.undeclared.push_back(std::move(m));
       }
@@ -722,34 +731,31 @@ private:
   }
 
   // A key that is not declared may come twice, and readers of JSON take the last value of the two. What such members
-  // count for must hold whichever of them were one key: towards the least number those of different parts count, and a
-  // side rule that one of them satisfies is open again once another of the same part, perhaps its key, does not.
+  // count for must hold whichever of them were one key: towards the least number those of different parts count, or one
+  // of them all, and a side rule that one of them satisfies is open again once another of the same part, perhaps its
+  // key, does not.
   struct object_state {
-    // In order: number of the next declared member, and where all ordered ones are passed, plus the set of the written
-    // ones among the others. In any order: set of the written ones.
+    // Number of the next member in order, and where all are passed, plus the set of the written ones among the others,
+    // unless they are marks.
     std::uint64_t progress = 0;
-    std::uint64_t written = 0, different = 0;          // members, and keys that differ for sure; as far as they matter
-    std::array<std::uint16_t, max_told_apart> parts{}; // of the undeclared ones, from 1, sorted, if they still matter
+    std::uint64_t written = 0, different = 0; // members, and keys that differ for sure; as far as they matter
+    bool other = false;                       // an undeclared one is among `different`, if that still matters
     std::array<std::uint16_t, max_side_rules> satisfied{}; // 0 = not, 1 = for good, 2 + part
     auto operator<=>(const object_state&) const = default;
   };
 
-  static object_state after(const object_shape& shape, object_state s, std::uint64_t progress, const member& m) {
+  static object_state after(const object_shape& shape, object_state s, std::uint64_t progress, const member& m,
+                            bool is_mark) {
     const bool is_declared = m.part == member::declared;
     s.progress = progress;
     s.written = std::min(s.written + 1, shape.max != unbounded ? shape.max : 0);
-    // Where undeclared ones need not be told apart, all are of one part.
-    const auto part = static_cast<std::uint16_t>(shape.told_apart > 1 ? m.part + 1 : 1);
-    auto& parts = s.parts;
-    if (is_declared)
+    if (!is_mark && (is_declared || !s.other)) {
       ++s.different;
-    else if (parts[parts.size() - shape.told_apart] == 0 && std::find(parts.begin(), parts.end(), part) == parts.end())
-      *parts.begin() = part;
-    std::sort(parts.begin(), parts.end());
-    const auto told_apart = static_cast<std::uint64_t>(parts.end() - std::upper_bound(parts.begin(), parts.end(), 0));
-    if (s.different + told_apart >= shape.min) {
+      s.other |= !is_declared;
+    }
+    if (s.different >= shape.min) {
       s.different = shape.min;
-      parts = {};
+      s.other = false;
     }
     for (std::size_t r = 0; r < s.satisfied.size(); ++r) {
       std::uint16_t& by = s.satisfied[r];
@@ -763,13 +769,24 @@ private:
   }
 
   static bool satisfied(const object_shape& shape, const object_state& s) {
-    bool all = s.different >= shape.min;
+    bool all = true;
     for (std::size_t r = 0; r < s.satisfied.size(); ++r)
       all = all && ((shape.side_rules >> r & 1) == 0 || s.satisfied[r] != 0);
     return all;
   }
 
-  grammar_expr ordered_object(const object_shape& shape, std::uint32_t depth) {
+  // Bits of the parts of undeclared members, behind those of the free ones; more parts than there are share some.
+  static std::map<std::size_t, std::uint64_t> marks_of_parts(const object_shape& shape) {
+    const std::size_t first = shape.marks_members() ? shape.free() : 0, room = max_marks - first;
+    std::map<std::size_t, std::uint64_t> marks;
+    for (const member& m : shape.undeclared)
+      if (room > 0 && !marks.contains(m.part))
+        marks[m.part] = std::uint64_t{1} << (first + (shape.told_apart ? marks.size() % room : 0));
+    return marks;
+  }
+
+  // The states of free members, which keep the marks, begin behind the ordered ones.
+  grammar_expr object_of(const object_shape& shape, std::uint32_t depth) {
     // Between members: `choose` has to read one from number i on, `behind` has read one. A step to the next declared
     // member without reading leaves an optional one out.
     std::vector<grammar_expr> ways;
@@ -782,15 +799,31 @@ private:
     std::uint64_t needed_free = 0;
     for (std::size_t i = 0; i < free.size(); ++i)
       needed_free |= std::uint64_t{free[i].required} << i;
+    const bool marked_free = shape.marks_members();
+    const std::map<std::size_t, std::uint64_t> marks = marks_of_parts(shape);
     const auto written = [n](const object_state& s) { return s.progress > n ? s.progress - n : 0; };
+    // Whether it could end, were the marks put.
     const auto complete = [&](const object_state& s) {
-      return s.progress >= needed && (written(s) & needed_free) == needed_free && satisfied(shape, s);
+      return s.progress >= needed && satisfied(shape, s) &&
+             (marked_free || (written(s) & needed_free) == needed_free) && (shape.marks() || s.different >= shape.min);
     };
-    if (complete({}))
+    // What the marks must be where a state is.
+    const auto rule_at = [&](const object_state& s, std::uint64_t room) {
+      return mark_rule{
+          .room = room, .needed = marked_free ? needed_free : 0, .least = shape.min - std::min(s.different, shape.min)};
+    };
+    const auto rule_behind = [&](const object_state& s) {
+      return rule_at(s, shape.max == unbounded ? unbounded : shape.max - s.written);
+    };
+    const auto marked = [&](const object_state& s) { return shape.marks() && s.progress >= n; };
+    if (complete({}) && (!shape.marks() || rule_at({}, 0).behind(0)))
       ways.push_back(empty_container("{}"));
     grammar_graph graph;
     const std::uint32_t end = graph.add_state();
     const grammar_expr separator = comma(depth), blank = gap();
+    std::optional<grammar_rule> separating;
+    if (shape.marks())
+      separating = builder_.define("separator", separator);
     std::map<object_state, std::uint32_t> choose{{object_state{}, 0}}, behind;
     std::vector<object_state> found{{}};
     const auto chooser = [&](const object_state& s) {
@@ -799,76 +832,97 @@ private:
         it->second = graph.add_state();
         found.push_back(s);
         document_.budget().states(2);
-        if (found.size() > max_automaton_states)
+        if (found.size() > most_rule_states())
           throw automaton_too_large("minProperties and maxProperties need too many states");
       }
       return it->second;
     };
+    const auto after_member = [&](const object_state& s) {
+      const auto [it, fresh] = behind.try_emplace(s, 0);
+      if (!fresh)
+        return it->second;
+      it->second = graph.add_state();
+      if (marked(s)) {
+        mark_rule between = rule_behind(s);
+        between.goes_on = true;
+        graph.add_marked(it->second, chooser(s), separating, between);
+        if (complete(s))
+          graph.add_marked(it->second, end, {}, rule_at(s, 0));
+        return it->second;
+      }
+      graph.add_edge(it->second, chooser(s), separator);
+      if (complete(s) && (!shape.marks() || rule_at(s, 0).behind(0)))
+        graph.add_edge(it->second, end, builder_.empty());
+      return it->second;
+    };
+    // Members that are read in more than one state are rules; with the blanks behind them, if in very many.
+    const bool many = shape.marks() || !free.empty();
+    const bool several = shape.min > 1 || shape.max != unbounded || shape.side_rules != 0;
+    std::map<const member*, grammar_rule> rules;
+    const auto rule_of_member = [&](const member& m) {
+      const auto [rule, fresh] = rules.try_emplace(&m);
+      if (fresh)
+        rule->second = builder_.define("member", many ? builder_.sequence({m.reads, blank}) : m.reads);
+      return rule->second;
+    };
+    const auto reading = [&](const member& m) {
+      if (many)
+        return builder_.call(rule_of_member(m));
+      const bool once = !several && m.part == member::declared;
+      return builder_.sequence({once ? m.reads : builder_.call(rule_of_member(m)), blank});
+    };
+    const auto put = [&](const object_state& from, const object_state& to, const member& m, std::uint64_t puts,
+                         bool once) {
+      mark_rule marks_of = rule_behind(to);
+      marks_of.puts = puts;
+      marks_of.once = once;
+      graph.add_marked(choose.at(from), after_member(to), rule_of_member(m), marks_of);
+      document_.budget().work();
+    };
+    // No mark is put before the free members begin.
+    const auto possible = [&](const object_state& s) { return !marked(s) || rule_behind(s).behind(0); };
     for (std::size_t f = 0; f < found.size(); ++f) {
       const object_state from = found[f];
       const std::uint32_t at = choose.at(from);
       if (from.written >= shape.max && shape.max != unbounded)
         continue;
       const auto read = [&](const member& m, std::uint64_t progress) {
-        const object_state to = after(shape, from, progress, m);
-        const auto [it, fresh] = behind.try_emplace(to, 0);
-        if (fresh) {
-          it->second = graph.add_state();
-          graph.add_edge(it->second, chooser(to), separator);
-          if (complete(to))
-            graph.add_edge(it->second, end, builder_.empty());
-        }
-        graph.add_edge(at, it->second, builder_.sequence({m.reads, blank}));
+        const object_state to = after(shape, from, progress, m, false);
+        if (possible(to))
+          graph.add_edge(at, after_member(to), reading(m));
       };
-      if (from.progress >= n) {
-        for (std::size_t i = 0; i < free.size(); ++i)
-          if (!(written(from) >> i & 1))
-            for (const member& m : free[i].ways)
-              read(m, from.progress + (std::uint64_t{1} << i));
-        for (const member& m : shape.undeclared)
-          read(m, from.progress);
-      } else {
+      if (from.progress < n) {
         const declared_member& d = shape.declared[static_cast<std::size_t>(from.progress)];
         for (const member& m : d.ways)
           read(m, from.progress + 1);
-        if (!d.required) {
-          object_state without = from;
-          ++without.progress;
+        object_state without = from;
+        ++without.progress;
+        if (!d.required && possible(without))
           graph.add_edge(at, chooser(without), builder_.empty());
-        }
+        continue;
       }
+      for (std::size_t i = 0; i < free.size(); ++i) {
+        const std::uint64_t bit = std::uint64_t{1} << i;
+        for (const member& m : free[i].ways)
+          if (marked_free)
+            put(from, after(shape, from, from.progress, m, true), m, bit, true);
+          else if ((written(from) & bit) != 0)
+            continue;
+          else if (shape.marks())
+            put(from, after(shape, from, from.progress + bit, m, false), m, 0, false);
+          else
+            read(m, from.progress + bit);
+      }
+      for (const member& m : shape.undeclared)
+        if (shape.marks())
+          put(from, after(shape, from, from.progress, m, true), m, marks.contains(m.part) ? marks.at(m.part) : 0,
+              false);
+        else
+          read(m, from.progress);
     }
     graph.accepting = {end};
     ways.push_back(builder_.sequence({opening('{', depth), builder_.graph(graph), end_of('}', depth)}));
     return builder_.alternatives(ways);
-  }
-
-  grammar_expr unordered_object(const schema_alternative& a, const object_shape& shape, std::uint32_t depth) {
-    const std::size_t n = shape.declared.size();
-    if (n > max_any_order) {
-      const std::string path = a.schemas.empty() ? "#" : document_.node(a.schemas.front()).path;
-      fail_compile("so_unsupported", path + "/properties: the option any_order is for at most " +
-                                         std::to_string(max_any_order) + " declared members");
-    }
-    std::uint64_t needed = 0;
-    for (std::size_t i = 0; i < n; ++i)
-      needed |= std::uint64_t{shape.declared[i].required} << i;
-    const auto options = [&](const object_state& from) {
-      std::vector<step<object_state>> out;
-      if (from.written >= shape.max && shape.max != unbounded)
-        return out;
-      for (std::size_t i = 0; i < n; ++i)
-        if (!(from.progress >> i & 1))
-          for (const member& m : shape.declared[i].ways)
-            out.push_back(
-                {builder_.sequence({m.reads, gap()}), after(shape, from, from.progress | std::uint64_t{1} << i, m)});
-      for (const member& m : shape.undeclared)
-        out.push_back({builder_.sequence({m.reads, gap()}), after(shape, from, from.progress, m)});
-      return out;
-    };
-    return walk<object_state>('{', '}', depth, {}, options, [&](const object_state& s) {
-      return (s.progress & needed) == needed && satisfied(shape, s);
-    });
   }
 
   struct open_place {

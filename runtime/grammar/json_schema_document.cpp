@@ -169,6 +169,21 @@ schema_document::schema_document(std::string_view text, options how, compile_bud
   intern(text_, "#", 0);
 }
 
+std::string schema_document::doubtful() const {
+  constexpr std::size_t most_named = 3;
+  std::string out;
+  std::size_t named = 0;
+  for (const entry& e : entries_)
+    for (const schema_node::doubt& d : e.node.doubts)
+      if (named++ < most_named)
+        out += (named > 1 ? ", "
+                          : "; perhaps only because this was obeyed, although json-schema.org/draft" +
+                                std::string(draft_names[static_cast<std::size_t>(draft_)]) +
+                                " does not have it in this form: ") +
+               d.path;
+  return out + (named > most_named ? " and more" : "");
+}
+
 void schema_document::unsupported(const std::string& path, const std::string& why) {
   if (!how_.lenient)
     fail_compile("so_unsupported", path + ": " + why);

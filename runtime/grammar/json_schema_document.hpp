@@ -130,6 +130,9 @@ public:
   // Path of a list of values without any; empty if there is none.
   const std::string& empty_enum() const { return empty_enum_; }
 
+  // Behind why nothing satisfies the schema: keywords with a doubt that were obeyed, and may be why. Empty: none.
+  std::string doubtful() const;
+
   // Refuses the keyword at `path`, or, if lenient, leaves it out with a warning.
   void unsupported(const std::string& path, const std::string& why);
 

@@ -110,8 +110,9 @@ public:
 
 private:
   struct task {
-    enum class kind : std::uint8_t { literal, members, rule, choice } what;
+    enum class kind : std::uint8_t { literal, members, rule, choice, taken } what;
     schema_literal claimed = {};
+    std::size_t number = 0;              // of the branch of anyOf that was taken
     std::optional<schema_index> by = {}; // the schema that applies it
     std::function<void(schema_alternative&)> rule = {};
     std::vector<std::vector<task>> branches = {};
@@ -121,7 +122,8 @@ private:
     schema_alternative done;
     std::vector<task> open; // the next one last
     std::set<schema_literal> seen;
-    json_types sorted = 0; // types by which the values are sorted out
+    json_types sorted = 0;                                   // types by which the values are sorted out
+    std::vector<std::pair<schema_index, std::size_t>> taken; // branches of anyOf with others behind them
   };
 
   [[noreturn]] static void too_many() {
@@ -150,7 +152,7 @@ private:
 
   // Works on a state until it is an alternative (true), empty, or split into others on the stack.
   bool unfold(state& s) {
-    while (!s.open.empty()) {
+    while (!s.open.empty() || more_branches(s)) {
       document_.budget().work();
       task t = std::move(s.open.back());
       s.open.pop_back();
@@ -164,6 +166,9 @@ private:
         break;
       case task::kind::rule:
         t.rule(s.done);
+        break;
+      case task::kind::taken:
+        s.taken.emplace_back(t.claimed.schema, t.number);
         break;
       case task::kind::choice:
         if (t.branches.empty())
@@ -199,7 +204,9 @@ private:
         sum += bytes_of(b);
     return sum;
   }
-  static std::size_t bytes_of(const state& s) { return s.done.bytes() + bytes_of(s.open) + 64 * s.seen.size(); }
+  static std::size_t bytes_of(const state& s) {
+    return s.done.bytes() + bytes_of(s.open) + 64 * s.seen.size() + 16 * s.taken.size();
+  }
 
   // Takes away types that cannot be any more; false if none is left.
   static bool settle(state& s) {
@@ -268,10 +275,11 @@ private:
         break;
       case schema_node::step::any_of: {
         std::vector<branch> branches;
-        for (const schema_index i : n.any_of)
-          branches.push_back({sub(i)});
-        if (exact_ && n.any_of.size() > 1 && unevaluated_above(s.done, index))
-          joint_branches(branches, index, n);
+        for (std::size_t i = 0; i < n.any_of.size(); ++i) {
+          branches.push_back({sub(n.any_of[i])});
+          if (exact_ && i + 1 < n.any_of.size())
+            branches.back().push_back({.what = task::kind::taken, .claimed = holds(index), .number = i});
+        }
         next.push_back(choice(std::move(branches)));
         break;
       }
@@ -310,28 +318,52 @@ private:
     return false;
   }
 
-  // A value that satisfies several branches has evaluated what all of them look at.
-  void joint_branches(std::vector<branch>& branches, schema_index index, const schema_node& n) {
-    const std::vector<schema_index>& list = n.any_of;
-    if (list.size() > max_joint_branches) {
-      for (std::size_t i = 0; i < list.size(); ++i)
-        for (std::size_t k = 0; k < i; ++k)
-          if (schema_place both = *whole_; !excluded_by_type(list[i], list[k]) && !never_both(both, list[k], list[i]))
-            return document_.unsupported(n.path + "/anyOf",
-                                         "below unevaluatedProperties or unevaluatedItems, for more than " +
-                                             std::to_string(max_joint_branches) +
-                                             " branches only if no two of them can hold together");
-      return;
-    }
-    for (std::uint32_t subset = 1; subset < 1u << list.size(); ++subset) {
-      if (std::has_single_bit(subset))
+  // A value that satisfies several branches has evaluated what all of them look at. Whether that matters is known when
+  // all that applies them is. The others of a set of branches are added to its first one.
+  bool more_branches(state& s) {
+    const auto matters = [&](schema_index i) {
+      const schema_node& n = document_.node(i);
+      return n.unevaluated || n.unevaluated_items;
+    };
+    if (s.taken.empty() || std::none_of(s.done.schemas.begin(), s.done.schemas.end(), matters))
+      return false;
+    for (std::size_t t = 0; t < s.taken.size(); ++t) {
+      const auto [index, first] = s.taken[t];
+      if (!unevaluated_above(s.done, index))
         continue;
-      branch all;
-      for (std::size_t i = 0; i < list.size(); ++i)
-        if (subset >> i & 1)
-          all.push_back(literal(holds(list[i]), index));
-      branches.push_back(std::move(all));
+      s.taken.erase(s.taken.begin() + static_cast<std::ptrdiff_t>(t));
+      if (std::vector<branch> ways = joint_branches(index, first); ways.size() > 1) {
+        s.open.push_back(choice(std::move(ways)));
+        return true;
+      }
+      --t;
     }
+    return false;
+  }
+
+  std::vector<branch> joint_branches(schema_index index, std::size_t first) {
+    const schema_node& n = document_.node(index);
+    const std::vector<schema_index>& list = n.any_of;
+    std::vector<branch> ways{{}};
+    if (list.size() > max_joint_branches) {
+      for (std::size_t i = first + 1; i < list.size(); ++i)
+        if (schema_place both = *whole_;
+            !excluded_by_type(list[i], list[first]) && !never_both(both, list[first], list[i])) {
+          document_.unsupported(n.path + "/anyOf", "below unevaluatedProperties or unevaluatedItems, for more than " +
+                                                       std::to_string(max_joint_branches) +
+                                                       " branches only if no two of them can hold together");
+          break;
+        }
+      return ways;
+    }
+    for (std::uint32_t others = 1; others < 1u << (list.size() - first - 1); ++others) {
+      branch all;
+      for (std::size_t i = first + 1; i < list.size(); ++i)
+        if (others >> (i - first - 1) & 1)
+          all.push_back(literal(holds(list[i]), index));
+      ways.push_back(std::move(all));
+    }
+    return ways;
   }
 
   // What the keywords of a schema say themselves, members and items apart.

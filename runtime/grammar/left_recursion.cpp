@@ -21,6 +21,8 @@ std::vector<std::vector<std::uint32_t>> beginnings(const rule_network& net) {
           out[r].push_back(net.loops[e.what].body);
         else if (e.kind == edge_kind::pick)
           out[r].insert(out[r].end(), net.distincts[e.what].values.begin(), net.distincts[e.what].values.end());
+        else if (e.kind == edge_kind::mark)
+          out[r].push_back(net.marks[e.what].rule);
     std::sort(out[r].begin(), out[r].end());
     out[r].erase(std::unique(out[r].begin(), out[r].end()), out[r].end());
   }
@@ -143,6 +145,11 @@ private:
   void open(const edge& e) {
     switch (e.kind) {
     case edge_kind::free:
+    case edge_kind::leave:
+      return;
+    case edge_kind::mark:
+      TROUPE_CHECK(!in_group(net_.marks[e.what].rule), "a member begins with the list that it belongs to");
+      first_.push_back(e);
       return;
     case edge_kind::pick:
       for (const std::uint32_t value : net_.distincts[e.what].values)

@@ -75,7 +75,8 @@ private:
             reached.push_back(e.to);
           continue;
         }
-        v.alone |= e.kind == edge_kind::loop || e.kind == edge_kind::pick || e.kind == edge_kind::tokens ||
+        v.alone |= e.kind == edge_kind::loop || e.kind == edge_kind::pick || e.kind == edge_kind::mark ||
+                   e.kind == edge_kind::leave || e.kind == edge_kind::tokens ||
                    (e.kind == edge_kind::call && net_.rules[e.what].can_be_empty) || place_[e.to] == none;
         v.edges.push_back(e);
       }

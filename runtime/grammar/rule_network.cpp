@@ -230,6 +230,15 @@ private:
       read(edge.reads, state[edge.from], state[edge.to]);
     for (const std::uint32_t a : g.accepting)
       free(state[a], to);
+    if (g.marked.empty())
+      return;
+    const std::uint32_t graph = net_.mark_graphs++;
+    budget_.memory(2 * g.marked.size() * sizeof(rule_network::marked));
+    for (const grammar_graph::marked_edge& edge : g.marked) {
+      add({state[edge.from], state[edge.to], static_cast<std::uint32_t>(net_.marks.size()), 0, 0,
+           edge.reads ? edge_kind::mark : edge_kind::leave});
+      net_.marks.push_back({edge.reads ? rule_of(*edge.reads) : 0, graph, edge.marks});
+    }
   }
 
   [[gnu::noinline]] void read_distinct(const grammar_builder::distinct_values& d, std::uint32_t from,
@@ -330,7 +339,8 @@ void find_openings(rule_network& net) {
     }
     for (std::uint32_t i = net.first[s]; i < net.first[s + 1]; ++i) {
       const rule_network::edge& e = net.edges[i];
-      if (e.kind == edge_kind::free || (e.kind == edge_kind::loop && net.loops[e.what].min == 0))
+      if (e.kind == edge_kind::free || (e.kind == edge_kind::loop && net.loops[e.what].min == 0) ||
+          (e.kind == edge_kind::leave && net.marks[e.what].marks.behind(0)))
         reach(e.to, rule);
       else if (e.kind == edge_kind::call || e.kind == edge_kind::loop) {
         const std::uint32_t called = e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
@@ -348,8 +358,61 @@ void find_openings(rule_network& net) {
       l.min = 0;
 }
 
+// Which marks can be put at all, and where sets of marks wait for them.
+class mark_liveness {
+public:
+  explicit mark_liveness(rule_network& net) : net_(net), graphs_(net.mark_graphs), readers_(net.rules.size()) {
+    for (std::uint32_t i = 0; i < net.edges.size(); ++i)
+      if (net.edges[i].kind == edge_kind::mark)
+        readers_[net.marks[net.edges[i].what].rule].push_back(net.edges[i].what);
+  }
+
+  // The rule has words; calls enliven(state) for the sets that can end now.
+  void found(std::uint32_t rule, const auto& enliven) {
+    for (const std::uint32_t i : readers_[rule]) {
+      const rule_network::marked& m = net_.marks[i];
+      graph& g = graphs_[m.graph];
+      g.again |= !m.marks.once && !m.marks.goes_on;
+      if ((m.marks.puts & ~g.live) == 0)
+        continue;
+      g.live |= m.marks.puts;
+      std::erase_if(g.waiting, [&](const rule_network::edge& e) {
+        const bool ends = can_end(e);
+        if (ends)
+          enliven(e.from);
+        return ends;
+      });
+    }
+  }
+
+  bool can_end(const rule_network::edge& leave) const {
+    const rule_network::marked& m = net_.marks[leave.what];
+    return m.marks.possible(graphs_[m.graph].live);
+  }
+  void wait(const rule_network::edge& leave) { graphs_[net_.marks[leave.what].graph].waiting.push_back(leave); }
+
+  // What can follow is known now.
+  void settle() {
+    for (rule_network::marked& m : net_.marks) {
+      m.marks.goes_on &= !graphs_[m.graph].again;
+      m.marks.open = graphs_[m.graph].live;
+    }
+  }
+
+private:
+  struct graph {
+    std::uint64_t live = 0;
+    bool again = false; // something can be read as often as one likes
+    std::vector<rule_network::edge> waiting;
+  };
+
+  rule_network& net_;
+  std::vector<graph> graphs_;
+  std::vector<std::vector<std::uint32_t>> readers_; // by rule
+};
+
 // Keeps the edges that lie on a way to the end of their rule and whose own rule has words.
-void drop_dead_edges(rule_network& net, compile_budget& budget) {
+void drop_dead_edges(rule_network& net, const std::string& remark_if_empty, compile_budget& budget) {
   std::vector<std::uint32_t> into(net.edges.size()), into_first(net.states() + 1), pending;
   for (const rule_network::edge& e : net.edges)
     ++into_first[e.to + 1];
@@ -368,6 +431,7 @@ void drop_dead_edges(rule_network& net, compile_budget& budget) {
       pending.push_back(s);
     }
   };
+  mark_liveness marks(net);
   for (std::uint32_t r = 0; r < net.rules.size(); ++r)
     rule_starting[net.rules[r].start] = static_cast<std::int32_t>(r);
   for (const rule_network::rule& r : net.rules)
@@ -378,29 +442,32 @@ void drop_dead_edges(rule_network& net, compile_budget& budget) {
     budget.work();
     if (const std::int32_t r = rule_starting[s]; r >= 0) {
       has_words[static_cast<std::size_t>(r)] = 1;
+      marks.found(static_cast<std::uint32_t>(r), enliven);
       for (const std::uint32_t w : waiting[static_cast<std::size_t>(r)])
         enliven(w);
     }
     for (std::uint32_t i = into_first[s]; i < into_first[s + 1]; ++i) {
       const rule_network::edge& e = net.edges[into[i]];
-      const bool calls = e.kind == edge_kind::call || (e.kind == edge_kind::loop && net.loops[e.what].min > 0);
-      const std::uint32_t called = !calls ? 0 : e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
-      if (!calls || has_words[called])
-        enliven(e.from);
+      const std::optional<std::uint32_t> called = net.called_by(e);
+      if (called && !has_words[*called])
+        waiting[*called].push_back(e.from);
+      else if (e.kind == edge_kind::leave && !marks.can_end(e))
+        marks.wait(e);
       else
-        waiting[called].push_back(e.from);
+        enliven(e.from);
     }
   }
   if (!has_words[net.root])
-    fail_compile("so_unsatisfiable",
-                 "no text satisfies the constraint: \"" + net.rules[net.root].name + "\" has no finite derivation");
+    fail_compile("so_unsatisfiable", "no text satisfies the constraint: \"" + net.rules[net.root].name +
+                                         "\" has no finite derivation" + remark_if_empty);
   std::erase_if(net.edges, [&](rule_network::edge& e) {
     if (e.kind == edge_kind::loop && !has_words[net.loops[e.what].body] && net.loops[e.what].min == 0)
       e.kind = edge_kind::free;
-    const bool calls = e.kind == edge_kind::call || e.kind == edge_kind::loop;
-    const std::uint32_t called = !calls ? 0 : e.kind == edge_kind::call ? e.what : net.loops[e.what].body;
-    return !live[e.from] || !live[e.to] || (calls && !has_words[called]);
+    const std::optional<std::uint32_t> called = net.called_by(e);
+    return !live[e.from] || !live[e.to] || (called && !has_words[*called]) ||
+           (e.kind == edge_kind::leave && !marks.can_end(e));
   });
+  marks.settle();
   index_edges(net, static_cast<std::uint32_t>(net.states()));
 }
 
@@ -456,7 +523,7 @@ void index_edges(rule_network& net, std::uint32_t states) {
 rule_network make_rule_network(const grammar_builder& builder, grammar_rule root, compile_budget& budget) {
   rule_network net = network_maker(builder, budget).make(root);
   find_openings(net); // before dead edges go: it lowers the minimum of loops whose rounds can be empty
-  drop_dead_edges(net, budget);
+  drop_dead_edges(net, builder.remark_if_empty(), budget);
   find_openings(net);
   remove_left_recursion(net, budget);
   shorten(net);
@@ -470,7 +537,8 @@ rule_network make_rule_network(const grammar_builder& builder, grammar_rule root
 
 std::size_t rule_network::bytes() const {
   std::size_t sum = sizeof(*this) + edges.size() * sizeof(edge) + first.size() * 4 + is_end.size() +
-                    stand_in.size() * 4 + rules.size() * sizeof(rule) + loops.size() * sizeof(loop);
+                    stand_in.size() * 4 + rules.size() * sizeof(rule) + loops.size() * sizeof(loop) +
+                    marks.size() * sizeof(marked);
   for (const rule& r : rules)
     sum += r.opening.size() * 4;
   for (const byte_dfa& d : round_dfas)

@@ -8,6 +8,7 @@
 #include "runtime/grammar/grammar_builder.hpp"
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,10 +16,11 @@
 namespace troupe {
 
 struct rule_network {
-  enum class edge_kind : std::uint8_t { free, bytes, call, loop, pick, tokens };
+  enum class edge_kind : std::uint8_t { free, bytes, call, loop, pick, mark, leave, tokens };
   struct edge {
     std::uint32_t from, to;
-    // call: rule; loop: index of a loop, `to` is where it is left; pick: of a list of values; tokens: index of a list
+    // call: rule; loop: index of a loop, `to` is where it is left; pick: of a list of values; mark, leave: of `marked`;
+    // tokens: of a list
     std::uint32_t what = 0;
     unsigned char low = 0, high = 0; // bytes, both included
     edge_kind kind = edge_kind::free;
@@ -34,6 +36,12 @@ struct rule_network {
   struct distinct {
     std::vector<std::uint32_t> values; // rules
     distinct_list which;
+  };
+  // A reading that keeps a set of marks, or the end of the set: the state that has the edge holds the set.
+  struct marked {
+    std::uint32_t rule;  // mark: that is read
+    std::uint32_t graph; // of those that keep one set
+    mark_rule marks;
   };
   struct rule {
     std::string name;
@@ -57,6 +65,7 @@ struct rule_network {
   std::vector<std::uint8_t> is_end;    // the last state of a rule
   std::vector<loop> loops;
   std::vector<distinct> distincts;
+  std::vector<marked> marks;
   std::vector<byte_dfa> round_dfas; // prefix codes
   std::vector<token_list> token_lists;
   std::vector<state_range> text_rules; // of JSON strings with rules of their own
@@ -65,6 +74,7 @@ struct rule_network {
   std::vector<std::uint32_t> stand_in;
   static constexpr std::uint32_t no_text = UINT32_MAX;
   std::uint32_t root = 0;
+  std::uint32_t mark_graphs = 0;
   bool has_token_edges = false;
 
   // Bytes that no state tells apart.
@@ -74,6 +84,19 @@ struct rule_network {
   std::size_t states() const { return is_end.size(); }
   std::span<const edge> edges_of(std::uint32_t state) const {
     return {edges.data() + first[state], edges.data() + first[state + 1]};
+  }
+  // The rule that this edge reads in any case, if it reads one.
+  std::optional<std::uint32_t> called_by(const edge& e) const {
+    switch (e.kind) {
+    case edge_kind::call:
+      return e.what;
+    case edge_kind::mark:
+      return marks[e.what].rule;
+    case edge_kind::loop:
+      return loops[e.what].min > 0 ? std::optional(loops[e.what].body) : std::nullopt;
+    default:
+      return std::nullopt;
+    }
   }
   std::size_t bytes() const; // of memory
 };

@@ -47,6 +47,18 @@ BOOST_AUTO_TEST_CASE(limits_end_the_work_from_inside) {
     alternatives += "|a" + std::to_string(i);
   BOOST_TEST(refusal(of(constraint_kind::regex, alternatives))
                  .starts_with("so_too_complex: a rule of the constraint needs more than 20000"));
+  // of the automata that the front ends make, too
+  limits = {};
+  limits.states_per_rule = 50;
+  for (const constraint& what :
+       {of(constraint_kind::json, R"({"type":"string","pattern":"^[ab]*a[ab]{6}$"})"),
+        of(constraint_kind::json, R"({"type":"string","pattern":"x","maxLength":60})"),
+        of(constraint_kind::json, R"({"type":"integer","minimum":123456,"maximum":987654321})"),
+        of(constraint_kind::json, R"({"type":"array","items":{},"contains":{"const":1},"minItems":60})"),
+        of(constraint_kind::regex, "a{60}b|[ab]{5}")}) {
+    BOOST_TEST(refusal(what) == "compiled", what.text);
+    BOOST_TEST(refusal(what, limits).starts_with("so_too_complex"), what.text << ": " << refusal(what, limits));
+  }
   limits = {};
   limits.memory_bytes = 100'000;
   BOOST_TEST(refusal(of(constraint_kind::regex, alternatives), limits)

@@ -365,6 +365,93 @@ BOOST_AUTO_TEST_CASE(different_items_of_many_values) {
   BOOST_TEST(empty < 100u);
 }
 
+// Objects whose members come in any order, with counts, needed members and such as are not declared: against the
+// validator, and nothing that is allowed leads into a place from which the object cannot be completed.
+BOOST_AUTO_TEST_CASE(members_in_any_order) {
+  std::size_t words = 0, valid = 0, accepted = 0, refused = 0, empty = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < 64; ++i)
+      keys.push_back(std::string(1 + i / 26, static_cast<char>('a' + i % 26)));
+    std::shuffle(keys.begin(), keys.end(), random);
+    keys.resize(below(5) == 0 ? 64 : below(12));
+    std::string schema = R"({"type":"object")", properties, required;
+    for (const std::string& key : keys) {
+      properties += (properties.empty() ? "\"" : ",\"") + key + "\":" +
+                    std::vector<std::string>{R"({"type":"integer"})", R"({"type":["string","integer"]})",
+                                             R"({"const":"x"})", R"({"enum":[1,"x"]})"}[below(4)];
+      if (below(4) == 0)
+        required += (required.empty() ? "\"" : ",\"") + key + "\"";
+    }
+    schema += ",\"properties\":{" + properties + "}";
+    if (below(3) == 0)
+      required += std::string(required.empty() ? "" : ",") + "\"z1\"";
+    schema += ",\"required\":[" + required + "]";
+    const bool is_closed = below(2) == 0;
+    if (is_closed)
+      schema += R"(,"additionalProperties":false)";
+    else
+      schema += R"(,"additionalProperties":{"type":["integer","string"]})";
+    if (below(2) == 0)
+      schema += ",\"minProperties\":" + std::to_string(below(7));
+    if (below(2) == 0)
+      schema += ",\"maxProperties\":" + std::to_string(2 + below(8));
+    if (below(8) == 0)
+      schema += R"(,"propertyNames":{"pattern":"^[a-mz]"})";
+    if (below(8) == 0)
+      schema += R"(,"not":{"patternProperties":{"^[a-f]":{"type":"integer"}}})";
+    schema += "}";
+    const compiled_schema compiled(schema, {.strict = false, .max_whitespace = 1, .any_order = true});
+    const json_validator validator(schema);
+    if (compiled.refused()) {
+      ++refused;
+      BOOST_TEST(compiled.failure.message.find('#') != std::string::npos, schema << ": " << compiled.outcome());
+      continue;
+    }
+    for (int i = 0; i < 60; ++i) {
+      std::string text;
+      std::vector<std::string> written;
+      for (std::size_t n = below(8); n > 0; --n) {
+        const std::string key =
+            keys.empty() || below(4) == 0 ? std::string("z") + std::to_string(below(4)) : keys[below(keys.size())];
+        written.push_back(key);
+        text += (text.empty() ? "\"" : ",\"") + key + "\":" + (below(2) == 0 ? "1" : "\"x\"");
+      }
+      text = "{" + text + "}";
+      std::sort(written.begin(), written.end());
+      const bool once = std::adjacent_find(written.begin(), written.end()) == written.end();
+      const bool right = validator.valid(text), taken = compiled.accepts(text);
+      valid += right && once;
+      accepted += taken && once;
+      BOOST_TEST((right || !taken), schema << " accepts " << text);
+      if (is_closed && once && schema.find("\"not\"") == std::string::npos)
+        BOOST_TEST(taken == right, schema << " refuses " << text);
+    }
+    if (!compiled.grammar) {
+      ++empty;
+      continue;
+    }
+    for (int i = 0; i < 4; ++i) {
+      const auto word = random_word(*compiled.grammar, random, 20'000);
+      if (!word && !is_closed) // it grew too long before a needed key came
+        continue;
+      BOOST_TEST_REQUIRE(word.has_value(), schema << " leads into a dead end");
+      try {
+        BOOST_TEST(validator.valid(*word), schema << " spells " << *word);
+        ++words;
+      } catch (const std::range_error&) { // digits that the validator cannot count
+      }
+    }
+  }
+  BOOST_TEST_MESSAGE(words << " words all valid, " << accepted << " of " << valid << " valid texts accepted, "
+                           << refused << " refused, " << empty << " unsatisfiable");
+  BOOST_TEST(words > 300u);
+  BOOST_TEST(accepted * 100 > valid * 90);
+  BOOST_TEST(refused < 20u);
+}
+
 BOOST_AUTO_TEST_CASE(formats_spell_what_they_name) {
   std::mt19937 random(3);
   for (const char* format : {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri",

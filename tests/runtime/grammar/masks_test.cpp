@@ -179,6 +179,73 @@ BOOST_AUTO_TEST_CASE(lists_of_different_values) {
   BOOST_TEST(!full.accept(ids(",")[0]));
 }
 
+// Members that come in any order leave a set of marks behind, which goes along with the place too.
+BOOST_AUTO_TEST_CASE(members_in_any_order) {
+  constraint what;
+  what.kind = constraint_kind::json;
+  what.schema.any_order = true;
+  what.text = R"({"type":"object","required":["key_7","word_20"],"properties":{)";
+  const std::vector<std::string> words{"word_", "some", "key_", "e", "\xE4\xBD\xA0"};
+  std::vector<std::string> members;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const std::string key = "\"" + words[i % 5] + std::to_string(i) + "\"";
+    what.text += (i > 0 ? "," : "") + key + (i % 3 == 0 ? R"(:{"type":"integer"})" : R"(:{"type":"string"})");
+    members.push_back(key + (i % 3 == 0 ? ":" + std::to_string(i) : ": \"text\""));
+  }
+  what.text += "}}";
+  const auto ids = [](const std::string& text) { return real_tokenizer().encode(text, encode_mode::plain); };
+  for (const bool strict : {true, false}) {
+    what.schema.strict = strict;
+    const auto made = compile_constraint(what, real_vocabulary());
+    BOOST_REQUIRE(made);
+    check_along(*made, "{" + members[30] + ", " + members[7] + ",\n  " + members[20] + "}");
+    std::string all;
+    for (std::size_t i = 0; i < 64; ++i)
+      all += (i > 0 ? "," : "{") + members[(i * 27 + 5) % 64];
+    BOOST_TEST(matches(*made, all + "}"));
+    BOOST_TEST(!matches(*made, all + "," + members[9] + "}"));
+    constraint_matcher m(*made);
+    std::vector<std::uint32_t> before(real_vocabulary()->words()), row(before);
+    std::size_t most = 0;
+    for (const std::int32_t id : ids(all)) {
+      mask_work work;
+      BOOST_REQUIRE(m.fill(row.data(), work));
+      most = std::max(most, work.done());
+      BOOST_REQUIRE(has_bit(row.data(), id));
+      BOOST_REQUIRE(m.accept(id));
+    }
+    BOOST_TEST(most < 60'000u);
+    BOOST_TEST(disagreements(m).empty());
+    constraint_matcher there(*made);
+    const auto take = [&](constraint_matcher& at, const std::string& text) {
+      for (const std::int32_t id : ids(text))
+        BOOST_REQUIRE_MESSAGE(at.accept(id), text);
+    };
+    take(there, "{" + members[7] + ",");
+    there.fill(before.data());
+    constraint_matcher fork = there;
+    const std::string more = members[20] + ",";
+    take(there, more);
+    take(fork, members[21] + ",");
+    BOOST_TEST(disagreements(there).empty());
+    BOOST_TEST(disagreements(fork).empty());
+    BOOST_REQUIRE(there.rollback(ids(more).size()));
+    there.fill(row.data());
+    BOOST_TEST(row == before);
+    there.part_from_others();
+    there.fill(row.data());
+    BOOST_TEST(row == before);
+    take(there, members[21] + "," + members[20]);
+    take(fork, members[20]);
+    std::vector<std::uint32_t> other(row);
+    there.fill(row.data());
+    fork.fill(other.data());
+    BOOST_TEST(row == other);
+    take(there, "}");
+    BOOST_TEST(there.can_end());
+  }
+}
+
 // The members of a large object stand behind every number of blanks: what is known of them is taken over, so that no
 // mask has to look at all of them for each blank of a long token.
 BOOST_AUTO_TEST_CASE(large_objects) {
