@@ -134,6 +134,7 @@ sizes size_up(const engine_options& o, const speculation_options& speculation, c
   r.max_model_len = o.max_model_len > 0 ? o.max_model_len : c.max_position_embeddings;
   r.nextn = speculation.nextn;
   r.rejection = speculation.rejection && r.nextn > 0;
+  r.defers_drafter = r.nextn > 0 && speculation.varlen && !dev.records();
   r.confidence_temperature.assign(speculation.temperatures.begin(), speculation.temperatures.end());
   r.max_logit_rows = std::clamp(r.max_sequences * (1 + r.nextn), 1, 64);
   r.shares_steps = o.cp > 1;

@@ -1,4 +1,5 @@
-// The drafter's two halves (model.md §12): the main cache, updated by every backbone forward, and the draft round.
+// The drafter's two halves (model.md §12): the main cache, made of the rows of every backbone forward, and the draft
+// round.
 #include "runtime/base/check.hpp"
 #include "runtime/model/graph.hpp"
 #include <algorithm>
@@ -25,6 +26,94 @@ void model_runner::impl::update_drafter_cache(const step_input& in) {
   }
 }
 
+ring_view model_runner::impl::features_ring() const {
+  const auto floats = static_cast<std::int32_t>(c().dspark_target_layer_ids.size()) * c().hidden_size;
+  const std::int32_t entries = layout.window_entries;
+  return {features_kept.as<std::byte>(), entries * record_bytes(kv_format::f32, floats), entries, floats,
+          kv_format::f32};
+}
+
+// Whether this step leaves its part of the main cache undone and keeps the features instead. Its products are 1.5 to 3
+// % of a decode step on a CPU, nobody asks for them while no drafts are wanted, and of a sequence's rows only those of
+// a window matter then. Only rows of plain decode steps, whose positions the host knows, one behind the other; any
+// other step first makes up for what its sequences lack. Rows depend on nothing but their features, so the bits are the
+// same.
+bool model_runner::impl::defer(const step_rows& rows, bool plain) {
+  if (deferred.empty())
+    return false;
+  const auto none = [](const std::vector<std::int32_t>& of) {
+    return std::ranges::all_of(of, [](std::int32_t x) { return x == 0; });
+  };
+  plain = plain && none(rows.drafts) && none(rows.moves) &&
+          std::ranges::all_of(rows.rows, [](std::int32_t x) { return x == 1; });
+  auto& behind = collected.slots;
+  behind.clear();
+  for (std::size_t q = 0; q < rows.slot.size(); ++q) {
+    deferred_rows& d = deferred[static_cast<std::size_t>(rows.slot[q])];
+    if (rows.start[q] == 0) // another sequence from here on
+      d = {};
+    else if (d.first < d.end && !(plain && d.end == rows.start[q]))
+      behind.push_back(rows.slot[q]);
+  }
+  make_up(behind);
+  for (std::size_t q = 0; plain && q < rows.slot.size(); ++q) {
+    deferred_rows& d = deferred[static_cast<std::size_t>(rows.slot[q])];
+    const std::int32_t end = rows.start[q] + 1;
+    d.first = std::max(d.first < d.end ? d.first : rows.start[q], end - layout.window_entries);
+    d.end = end;
+  }
+  return plain;
+}
+
+void model_runner::impl::make_up(std::span<const std::int32_t> slots) {
+  if (deferred.empty())
+    return;
+  auto& m = collected;
+  const auto most = static_cast<std::int32_t>(ws.rows);
+  for (const std::int32_t s : slots) {
+    deferred_rows& d = deferred[static_cast<std::size_t>(s)];
+    while (d.first < d.end) {
+      const auto have = static_cast<std::int32_t>(m.position.size()), n = std::min(d.end - d.first, most - have);
+      m.slot.push_back(s), m.first_row.push_back(have), m.row_count.push_back(n);
+      for (const std::int32_t until = d.first + n; d.first < until; ++d.first) {
+        m.place.push_back(s * layout.window_entries + d.first % layout.window_entries);
+        m.position.push_back(d.first);
+        m.sequence.push_back(static_cast<std::int32_t>(m.slot.size()) - 1);
+      }
+      if (have + n == most)
+        make_up_collected();
+    }
+  }
+  if (!m.slot.empty())
+    make_up_collected();
+}
+
+void model_runner::impl::make_up_collected() {
+  auto& m = collected;
+  deferred_input.clear();
+  const std::size_t at_place = deferred_input.append(m.place), at_position = deferred_input.append(m.position),
+                    at_sequence = deferred_input.append(m.sequence), at_slot = deferred_input.append(m.slot),
+                    at_first = deferred_input.append(m.first_row), at_count = deferred_input.append(m.row_count);
+  deferred_input.send(*work);
+  const auto ints = [&](std::size_t offset) { return deferred_input.at<const std::int32_t>(offset); };
+  step_input in;
+  in.map.rows = in.map.key_rows = static_cast<std::int32_t>(m.position.size());
+  in.map.sequences = static_cast<std::int32_t>(m.slot.size());
+  in.map.position = ints(at_position), in.map.sequence = ints(at_sequence);
+  in.map.first_row = ints(at_first), in.map.row_count = ints(at_count);
+  in.map.slot = ints(at_slot);
+  in.keys = in.map;
+  const ring_view kept = features_ring();
+  ops.copy_rows(*work, {kept.base.as<const float>(), ints(at_place), in.map.rows, kept.dim, ws.features.as<float>()});
+  update_drafter_cache(in);
+  for (auto* v : {&m.place, &m.position, &m.sequence, &m.slot, &m.first_row, &m.row_count})
+    v->clear();
+}
+
+void model_runner::make_up(std::span<const std::int32_t> slots) {
+  impl_->make_up(slots);
+}
+
 int model_runner::draft_block() const {
   return impl_->state.block;
 }
@@ -34,6 +123,7 @@ void model_runner::draft(std::span<const std::int32_t> slots, std::span<const sa
   auto& m = *impl_;
   const int block = m.state.block;
   TROUPE_CHECK(block > 0, "the checkpoint has no drafter");
+  m.make_up(slots);
   m.ready_logits = 0; // their memory is needed
   const auto n = static_cast<int>(slots.size());
   for (int first = 0; first < n; first += m.ws.draft_sequences) {

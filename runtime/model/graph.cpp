@@ -106,10 +106,19 @@ struct slot_numbers {
   std::int64_t all() const { return position + stopped + ids + drafts + confidence + logits; }
 };
 
+// Floats of the features that a state slot keeps where the drafter's cache is deferred.
+std::int64_t kept_features(const model_config& c, const runner_options& o) {
+  const auto targets = static_cast<std::int64_t>(c.dspark_target_layer_ids.size());
+  return o.defers_drafter && c.num_nextn_predict_layers > 0
+             ? cache_layout(c, o.rounding).window_entries * targets * c.hidden_size
+             : 0;
+}
+
 } // namespace
 
 std::int64_t decode_state_bytes(const model_config& config, const runner_options& options) {
-  return 4 * std::int64_t{options.state_slots} * slot_numbers(config, options.rejection).all();
+  return 4 * std::int64_t{options.state_slots} *
+         (slot_numbers(config, options.rejection).all() + kept_features(config, options));
 }
 
 model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, const runner_options& o, expert_backend* e,
@@ -122,7 +131,8 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
       input(weights->config, d, o.max_rows, o.max_sequences, o.max_model_len),
       draft_input(d, "draft inputs",
                   static_cast<std::size_t>(ws.draft_sequences) * (4 + sizeof(sample_row_params)) +
-                      4 * array_places::alignment) {
+                      4 * array_places::alignment),
+      deferred_input(d, "deferred rows of the drafter", 0) {
   // The first site applies weight 1 to stream 0.
   std::vector<float> one_hot(static_cast<std::size_t>(ws.rows) * c().hc_mult, 0.0f);
   for (std::size_t i = 0; i < one_hot.size(); i += c().hc_mult)
@@ -145,6 +155,10 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
   keep(state_memory.stopped, numbers.stopped);
   if (o.rejection)
     keep(state_memory.logits, numbers.logits);
+  if (const std::int64_t features = kept_features(c(), o); features > 0 && !fills_decode) {
+    keep(features_kept, features);
+    deferred.resize(static_cast<std::size_t>(o.state_slots));
+  }
   state.position = state_memory.position.as<std::int32_t>();
   state.ids = state_memory.ids.as<std::int32_t>();
   state.drafts = state_memory.drafts.as<std::int32_t>();

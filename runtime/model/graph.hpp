@@ -83,6 +83,11 @@ struct model_runner::impl {
   void attention_site(const step_input& in, int layer, bool draft);
   void moe_site(const step_input& in, int layer);
   void update_drafter_cache(const step_input& in);
+  bool defer(const step_rows& rows, bool plain);
+  void make_up(std::span<const std::int32_t> slots);
+  void make_up_collected();
+  void forget_deferred(slot_id s);
+  ring_view features_ring() const;
   void draft_piece(dev_ptr<const std::int32_t> slots, dev_ptr<const sample_row_params> rules,
                    dev_ptr<const std::int32_t> live, int sequences);
   void markov_step(int number, int sequences, dev_ptr<const std::int32_t> slots,
@@ -138,6 +143,18 @@ struct model_runner::impl {
   packed_arrays draft_input;
   std::vector<std::int32_t> draft_slots;
   std::vector<sample_row_params> draft_rules;
+  // Positions [first, end) of a state slot whose drafter keys are not made yet: their features are in features_kept,
+  // [state slots, entries of a window's ring, targets * H].
+  struct deferred_rows {
+    std::int32_t first = 0, end = 0;
+  };
+  std::vector<deferred_rows> deferred; // [state slots]; empty: nothing ever is
+  bool deferring = false;              // the step that is being queued
+  buffer features_kept;
+  packed_arrays deferred_input;
+  struct {
+    std::vector<std::int32_t> slots, place, position, sequence, slot, first_row, row_count;
+  } collected;                                // of those that are made now; kept for their memory
   bool fills_decode = false, records = false; // decode steps are filled; and recorded
   int ready_logits = 0;                       // ws.logits holds the first rows of the last forward, this many
   struct recorded {

@@ -171,7 +171,8 @@ struct model_engine::impl {
         piece(static_cast<std::size_t>(std::max(o.max_logit_rows, 1))),
         expert_count(static_cast<std::size_t>(runner.config().num_hidden_layers) *
                      static_cast<std::size_t>(runner.config().n_routed_experts)),
-        yoco(o.yoco), yoco_keep(kept_rows(o.yoco, o.yoco_keep, runner.config())),
+        sizes(cache_size(runner.config(), o.rounding)), yoco(o.yoco),
+        yoco_keep(kept_rows(o.yoco, o.yoco_keep, runner.config())),
         draw(o.rejection ? draw_rule::fresh : draw_rule::coupled),
         rules_there(*dev, "sampling rules", sizeof(sample_row_params) * piece),
         results_there(*dev, "sampled tokens", 16 * piece) {}
@@ -199,6 +200,7 @@ struct model_engine::impl {
   std::int32_t vocab;
   std::size_t piece;        // rows of logits at once
   std::size_t expert_count; // entries of step_result::expert_counts
+  cache_sizes sizes;
   yoco_mode yoco;
   std::int32_t yoco_keep;
   draw_rule draw;
@@ -263,7 +265,11 @@ void model_engine::launch(const step_plan& plan) {
         m.runner.copy_slot(c.from, c.to);
       m.give_images(f);
       m.sample(f);
-      f.drafting = m.plan_drafts(plan) ? m.runner.work().record() : nullptr;
+      f.drafting = nullptr;
+      if (m.plan_drafts(plan)) {
+        m.runner.make_up(m.draft_slots); // which is not the draft round's own time
+        f.drafting = m.runner.work().record();
+      }
       if (f.drafting)
         m.draft(f);
       m.send_back(f);
@@ -505,7 +511,6 @@ void model_engine::impl::sample(flight& f) {
 
 // Caches that another engine has filled, blocks first (image_bytes).
 void model_engine::impl::take_images(const step_plan& plan) {
-  const cache_sizes sizes = runner.caches().sizes;
   for (const image_arrival& a : plan.arrivals) {
     TROUPE_CHECK(std::ssize(*a.bytes) == a.blocks * sizes.block_bytes + sizes.slot_bytes,
                  "the image of a cache of another size");
@@ -519,7 +524,6 @@ void model_engine::impl::take_images(const step_plan& plan) {
 // Queues the way out of what leaves for another engine. One rank of a group is enough.
 void model_engine::impl::give_images(flight& f) {
   f.departed.clear();
-  const cache_sizes sizes = runner.caches().sizes;
   for (const image_part& part : f.plan->departures) {
     auto& bytes = *f.departed.emplace_back(std::make_shared<image_bytes>());
     if (context && context->rank() != 0)

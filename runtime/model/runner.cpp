@@ -2,6 +2,8 @@
 #include "runtime/base/check.hpp"
 #include "runtime/model/graph.hpp"
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -58,6 +60,7 @@ void model_runner::forward(const step_rows& rows, const layer_hook& hook) {
   const bool replays =
       yoco != yoco_mode::off &&
       m.replay.assign(rows, m.c().sliding_window, yoco == yoco_mode::compact || yoco == yoco_mode::exact);
+  m.deferring = m.defer(rows, !m.last_shared && !replays && !hook);
   const auto n = static_cast<int>(rows.tokens.size());
   const int most = std::min(m.options.max_sequences * (1 + m.options.nextn), m.options.max_rows);
   if (m.fills_decode && only_newest_rows(rows) && n <= most && !m.last_shared && !replays && !hook)
@@ -142,7 +145,9 @@ void model_runner::impl::layers(const step_input& all, const step_input* replaye
   if (c().num_nextn_predict_layers == 0)
     return;
   const bool of_consumers = c().layers[c().dspark_target_layer_ids.front()].is_consumer;
-  if (const step_input& in = of_consumers ? *here : all; in.map.rows > 0)
+  if (const step_input& in = of_consumers ? *here : all; deferring)
+    ops.ring_commit(*work, {in.keys, ws.features.as<const std::byte>(), features_ring()});
+  else if (in.map.rows > 0)
     update_drafter_cache(in);
 }
 
@@ -254,7 +259,10 @@ dev_ptr<float> model_runner::logits(std::span<const std::int32_t> rows) {
 }
 
 model_runner::cache_memory model_runner::caches() const {
-  const auto& m = *impl_;
+  auto& m = *impl_;
+  std::vector<std::int32_t> all(m.deferred.size());
+  std::iota(all.begin(), all.end(), 0);
+  m.make_up(all);
   return {m.block_pool.as<const std::byte>(),
           m.slot_pool.as<const std::byte>(),
           {m.layout.block_bytes, m.layout.slot_bytes}};
@@ -294,8 +302,16 @@ dev_ptr<std::byte> model_runner::impl::at(block_id b) const {
   return block_pool.as<std::byte>() + layout.block_bytes * b.value;
 }
 
+// The slot is about to get the state of another sequence.
+void model_runner::impl::forget_deferred(slot_id s) {
+  if (!deferred.empty())
+    deferred[static_cast<std::size_t>(s.value)] = {};
+}
+
 void model_runner::copy_slot(slot_id from, slot_id to) {
   auto& m = *impl_;
+  m.make_up(std::array{from.value});
+  m.forget_deferred(to);
   m.work->copy(m.at(to), m.at(from), static_cast<std::size_t>(m.layout.slot_bytes));
 }
 void model_runner::copy_block(block_id from, block_id to) {
@@ -303,12 +319,14 @@ void model_runner::copy_block(block_id from, block_id to) {
   m.work->copy(m.at(to), m.at(from), static_cast<std::size_t>(m.layout.block_bytes));
 }
 void model_runner::save_slot(slot_id from, std::uint8_t* to) {
+  impl_->make_up(std::array{from.value});
   impl_->work->to_host(to, impl_->at(from), static_cast<std::size_t>(impl_->layout.slot_bytes));
 }
 void model_runner::save_block(block_id from, std::uint8_t* to) {
   impl_->work->to_host(to, impl_->at(from), static_cast<std::size_t>(impl_->layout.block_bytes));
 }
 void model_runner::load_slot(const std::uint8_t* from, slot_id to) {
+  impl_->forget_deferred(to);
   impl_->work->to_device(impl_->at(to), from, static_cast<std::size_t>(impl_->layout.slot_bytes));
 }
 void model_runner::load_block(const std::uint8_t* from, block_id to) {

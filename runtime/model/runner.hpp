@@ -40,6 +40,7 @@ struct runner_options {
   int yoco_keep = 0;               // rows of a prompt's end that they keep, from which an engine derives that position
   int nextn = 0;                   // drafts of a block that a step verifies at most; at most the block
   bool rejection = false;          // drafts are verified by rejection (exactness.md §4): their logits are kept
+  bool defers_drafter = false;     // what plain decode steps owe the drafter's cache is done when somebody asks for it
   std::vector<float> confidence_temperature{}; // of the first places of a block; 1 behind them
 };
 
@@ -52,7 +53,7 @@ cache_sizes cache_size(const model_config& config, roundings rounding);
 // Bytes of the buffers that hold the rows of one step and what is drafted behind them.
 std::int64_t step_buffer_bytes(const model_config& config, const runner_options& options);
 // Bytes of what the device keeps of the sequences in all state slots: newest tokens, drafts, confidences and, to verify
-// by rejection, the drafts' logits.
+// by rejection, the drafts' logits; to defer the drafter's cache, the features that it is made of.
 std::int64_t decode_state_bytes(const model_config& config, const runner_options& options);
 
 // The rows of a step. All vectors are flat; sequence s owns rows [first_row of s, + rows[s]).
@@ -163,6 +164,9 @@ public:
   void draft(std::span<const std::int32_t> slots, std::span<const sample_row_params> rules,
              dev_ptr<std::int32_t> drafts, dev_ptr<float> confidence);
   int draft_block() const; // tokens of a block; 0 = the checkpoint has no drafter
+  // Does what was deferred of the drafter's cache of these state slots (runner_options::defers_drafter). draft() does
+  // so too, and so does whatever reads or copies a slot.
+  void make_up(std::span<const std::int32_t> slots);
 
   // Whole state slots and KV blocks, in the order of the stream.
   void copy_slot(slot_id from, slot_id to);

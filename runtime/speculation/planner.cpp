@@ -101,8 +101,11 @@ void draft_planner::price(const draft_outlook::prospect& p, double drafting_ms) 
   // All of them are, as long as the confidences of two rounds ago are those of a round without drafts.
   const std::int32_t steps = draft_switch::try_steps(sequences), blind = std::min(steps, 2);
   const double blind_ms = drafting_ms + in_try_ * (block_ms - prospect_.plain_ms * p.right / sequences);
+  const double make_up_ms = cost_.make_up_ms(sequences); // once in a try
+  prospect_.whole_ms += make_up_ms / static_cast<double>(step_cost::least_samples);
   prospect_.try_ms = std::max((blind * blind_ms + (steps - blind) * p.ms * (1 - p.gain)) / steps,
-                              drafting_ms / 4); // what is foretold may be too good
+                              drafting_ms / 4) + // what is foretold may be too good
+                     make_up_ms / steps;
 }
 
 // What drafting would bring is worked out anew when the number of sequences changes, and every few plans.

@@ -133,10 +133,25 @@ bool step_cost::forget(const seen_step& oldest) {
   return oldest.has_kv;
 }
 
+// Of its size such a step says nothing.
+void step_cost::learn_make_up(const step_observation& o) {
+  learn_drafting(o, pace());
+  const auto at = std::ranges::lower_bound(curve_, o.rows, {}, &timed_size::rows);
+  if (at == curve_.end() || o.sequences < 1)
+    return;
+  const size_samples& s = sizes_[static_cast<std::size_t>(at - curve_.begin())];
+  if (s.shape.size() >= least_samples)
+    make_up_.add((o.forward_ms - pace() * at->ms * s.shape.median() - kv_ms_ * static_cast<double>(o.kv_tokens)) /
+                 o.sequences);
+}
+
 void step_cost::observe(const step_observation& o) {
   if (!std::isfinite(o.forward_ms) || !std::isfinite(o.sampler_ms) || o.forward_ms < 0 || o.sampler_ms < 0 ||
       o.rows < 1)
     return;
+  const int undrafted = std::exchange(undrafted_, o.drafted ? 0 : undrafted_ + 1);
+  if (o.drafted && undrafted > 1) // behind a single one, which verified drafts, nothing has to be made up for
+    return learn_make_up(o);
   if (!sizes_to_learn_.empty()) {
     learn_drafting(o, 1);
     return learn_curve(o);

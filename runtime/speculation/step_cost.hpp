@@ -60,6 +60,9 @@ public:
   double sampler_ms(std::int32_t sequences) const { return drafting_.ms(sequences, at_start_); }
   // The same at the present pace.
   double drafting_ms(std::int32_t sequences) const { return pace() * even_drafting_.ms(sequences, at_start_); }
+  // What a step takes longer that drafts behind several that did not: it makes up for what plain steps left undone of
+  // the drafter's cache (runner_options::defers_drafter). Median of the last ones a sequence, times the sequences.
+  double make_up_ms(std::int32_t sequences) const { return std::max(0.0, make_up_.median()) * sequences; }
   // Median of the newest steps' times, as multiples of what their sizes take; 1 as long as there are too few.
   double pace() const { return pace_.size() >= least_pace ? pace_.median() : 1; }
   std::uint64_t observations() const { return observed_; } // that counted
@@ -69,6 +72,7 @@ public:
   static constexpr std::size_t sampler_window = 9, least_sampler = 5;
   static constexpr std::size_t even_drafting_window = 2 * least_samples - 1; // a try of costs outvotes what was before
   static constexpr std::size_t pace_window = 15, least_pace = 5;
+  static constexpr std::size_t make_up_window = 5;
   static constexpr int first_steps = 24; // that an untimed engine's curve is made from
 
 private:
@@ -94,6 +98,7 @@ private:
   void learn_curve(const step_observation& o);
   void learn_drafting(const step_observation& o, double pace);
   bool learn_context(size_samples& s, const step_observation& o);
+  void learn_make_up(const step_observation& o);
   bool forget(const seen_step& oldest); // whether it gave a difference
   double learn_shape(size_samples& s, double curve_ms, double ms);
   double median_of_medians(running_median size_samples::*which) const;
@@ -103,7 +108,8 @@ private:
   std::vector<seen_step> recent_;   // ring [window]: the newest
   drafting_time at_start_;
   drafting_samples drafting_{sampler_window}, even_drafting_{even_drafting_window}; // as they were; at an even pace
-  running_median pace_{pace_window};
+  running_median pace_{pace_window}, make_up_{make_up_window};
+  int undrafted_ = 0;                                       // steps, since one that drafted
   std::vector<std::int32_t> sizes_to_learn_;                // of an untimed engine, until its curve is there
   std::map<std::int32_t, std::vector<double>> first_times_; // by rows
   int first_seen_ = 0;

@@ -27,6 +27,7 @@ struct tiny_device {
     o.decode = decode;
     o.nextn = nextn;
     o.rejection = rejection;
+    o.defers_drafter = nextn > 0;
     return std::make_unique<model_engine>(weights, dev, o);
   }
 

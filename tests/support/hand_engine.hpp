@@ -69,7 +69,8 @@ public:
                  .yoco = o.yoco,
                  .yoco_keep = 140,
                  .nextn = o.nextn,
-                 .rejection = o.rejection}),
+                 .rejection = o.rejection,
+                 .defers_drafter = o.nextn > 0}),
         kv_({o.kv_blocks, slots_of(o), o.prefix_cache ? snapshots : 0, "test", "test"}) {}
 
   using images = std::map<int, std::shared_ptr<const image_bytes>>;

@@ -2,6 +2,7 @@
 // device knows it, a sequence's tokens and log-probabilities are those of plain decoding, bit for bit.
 #include "runtime/model/cache_layout.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/hand_drafts.hpp"
 #include "tests/support/hand_driver.hpp"
 #include <cstring>
 #include <random>
@@ -346,6 +347,118 @@ BOOST_AUTO_TEST_CASE(what_rejected_drafts_leave_behind_is_never_read) {
     }
     BOOST_REQUIRE(have.size() == want.size());
     BOOST_REQUIRE_MESSAGE(std::memcmp(have.data(), want.data(), 4 * want.size()) == 0, "turn " << turn);
+  }
+}
+
+// Two runners on one device, one of which defers the drafter's cache, and the same sequences on both.
+class deferring_pair {
+public:
+  static constexpr std::int32_t slots = 4; // of sequences, from 1 on
+  explicit deferring_pair(const std::string& name) : model_(name) {
+    for (const bool defers : {false, true})
+      runners_.push_back(std::make_unique<model_runner>(model_.weights, *model_.dev,
+                                                        runner_options{.max_rows = 256,
+                                                                       .max_sequences = slots,
+                                                                       .kv_blocks = 1 + 4 * slots,
+                                                                       .state_slots = slots + 2,
+                                                                       .max_model_len = length,
+                                                                       .nextn = block,
+                                                                       .defers_drafter = defers}));
+    for (std::int32_t s = 1; s <= slots; ++s)
+      sequences_.emplace_back(s, 1 + 4 * (s - 1), length);
+  }
+  hand_sequence& at(std::int32_t slot) { return sequences_[static_cast<std::size_t>(slot) - 1]; }
+  void step(const std::vector<std::int32_t>& of, int rows, int taken_back = 0) {
+    step_rows s;
+    for (const std::int32_t slot : of) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows));
+      std::ranges::generate(tokens, [&] { return static_cast<std::int32_t>(300 + random_() % 4000); });
+      at(slot).feed(s, tokens);
+      at(slot).ids.resize(at(slot).ids.size() - static_cast<std::size_t>(taken_back));
+    }
+    for (auto& r : runners_)
+      r->forward(s);
+  }
+  void restart(std::int32_t slot, int prompt) {
+    at(slot).ids.clear();
+    step({slot}, prompt);
+  }
+  template <class F> void on_both(const F& work) {
+    for (auto& r : runners_)
+      work(*r);
+  }
+  // The newest tokens of one sequence are computed, and drafts behind them compared.
+  void expect_equal_drafts(std::int32_t slot, const std::string& when) {
+    step({slot}, 1);
+    const hand_drafts want = draft_greedily(*runners_[0], *model_.dev, {slot}, {400}),
+                      have = draft_greedily(*runners_[1], *model_.dev, {slot}, {400});
+    BOOST_TEST((have.tokens == want.tokens), when);
+    BOOST_TEST((have.confidence == want.confidence), when);
+  }
+  std::vector<std::byte> state(std::size_t runner, std::int32_t slot) {
+    const auto caches = runners_[runner]->caches();
+    std::vector<std::byte> out(static_cast<std::size_t>(caches.sizes.slot_bytes));
+    runners_[runner]->work().to_host(out.data(), caches.slots + caches.sizes.slot_bytes * slot, out.size());
+    runners_[runner]->work().synchronise();
+    return out;
+  }
+  void expect_equal_states(const std::string& when) {
+    for (std::int32_t slot = 1; slot <= slots + 1; ++slot)
+      BOOST_TEST((state(0, slot) == state(1, slot)), when << ", slot " << slot);
+  }
+
+private:
+  tiny_model model_;
+  std::vector<std::unique_ptr<model_runner>> runners_;
+  std::vector<hand_sequence> sequences_;
+  std::mt19937_64 random_{11};
+};
+
+// What plain steps leave undone of the drafter's cache is there, to the bit, when anybody looks: a draft round, a copy
+// of the slot, the slot's way to the host. Longer than a window, and with drafts taken back in between.
+BOOST_AUTO_TEST_CASE(a_deferred_cache_of_the_drafter_has_the_same_bits) {
+  for (const std::string& name : with_gpu({"cpu", "reference"})) {
+    deferring_pair both(name);
+    const std::vector<std::int32_t> all{1, 2, 3, 4};
+    const auto plain = [&](const std::vector<std::int32_t>& of, int steps) {
+      for (int i = 0; i < steps; ++i)
+        both.step(of, 1);
+    };
+    both.step(all, 3);
+    plain(all, 5);
+    both.expect_equal_drafts(1, "first");
+    plain({1, 3}, 4);
+    both.step({1, 2}, 6, 4); // verifies drafts, four of which are wrong
+    both.expect_equal_states("drafts taken back");
+    plain({1, 2}, 2);
+    both.step({2, 3}, 6, 5);
+    plain({2, 3, 4}, 3);
+    both.expect_equal_drafts(3, "behind taken back ones");
+    plain({1, 4}, name == "cpu" ? 150 : 8); // more than a window's ring holds
+    both.expect_equal_drafts(4, "behind a window");
+    both.on_both([](model_runner& r) { r.copy_slot(slot_id(1), slot_id(deferring_pair::slots + 1)); });
+    both.expect_equal_states("copied");
+    plain({2}, 3);
+    both.on_both([](model_runner& r) { // which ends what was in slot 2
+      r.copy_slot(slot_id(deferring_pair::slots + 1), slot_id(2));
+    });
+    both.at(2).ids = both.at(1).ids;
+    both.expect_equal_drafts(2, "behind a restored snapshot");
+    const std::int64_t bytes = cache_size(tiny_checkpoint()->config(), roundings::serving).slot_bytes;
+    plain({3}, 3);
+    both.on_both([&](model_runner& r) {
+      std::vector<std::uint8_t> image(static_cast<std::size_t>(bytes));
+      r.save_slot(slot_id(3), image.data());
+      r.work().synchronise();
+      r.load_slot(image.data(), slot_id(4));
+      r.work().synchronise();
+    });
+    both.at(4).ids = both.at(3).ids;
+    both.expect_equal_drafts(4, "behind an image");
+    plain({4}, 2);
+    both.restart(4, 2);
+    plain({4}, 2);
+    both.expect_equal_drafts(4, "another sequence in the slot");
   }
 }
 

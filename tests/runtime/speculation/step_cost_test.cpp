@@ -180,6 +180,32 @@ BOOST_AUTO_TEST_CASE(what_ran_at_another_pace_is_known_at_the_present_one) {
   BOOST_TEST(times[3].ms == 2 * 5.8 + 1, near);
 }
 
+// A step that drafts behind one that did not takes longer by what plain steps left undone: tries are priced at that,
+// and neither its size nor draft rounds, which ran at an even pace, are believed to take another time.
+BOOST_AUTO_TEST_CASE(what_plain_steps_left_undone_is_the_price_of_a_try) {
+  step_cost cost(curve, {.first = 1});
+  const auto run = [&](double forward_ms, bool drafted) {
+    cost.observe(
+        {.rows = 4, .sequences = 4, .forward_ms = forward_ms, .sampler_ms = drafted ? .5 : 0, .drafted = drafted});
+  };
+  for (int i = 0; i < 20; ++i)
+    run(5, true);
+  BOOST_TEST(cost.make_up_ms(4) == 0);
+  const double slope = cost.slope(), drafting = cost.drafting_ms(4);
+  for (const double undone : {8, 2, 12}) {
+    for (int i = 0; i < 20; ++i)
+      run(5, false);
+    for (int i = 0; i < 3; ++i)
+      run(i == 0 ? 5 + undone : 5, true);
+  }
+  const auto near = boost::test_tools::tolerance(1e-9);
+  BOOST_TEST(cost.make_up_ms(4) == 8, near);
+  BOOST_TEST(cost.make_up_ms(2) == 4, near);
+  BOOST_TEST(cost.slope() == slope, near);
+  BOOST_TEST(cost.pace() == 1, near);
+  BOOST_TEST(cost.drafting_ms(4) == drafting, near);
+}
+
 BOOST_AUTO_TEST_CASE(steps_that_teach_nothing) {
   step_cost cost(curve), none;
   const double nan = std::numeric_limits<double>::quiet_NaN();
