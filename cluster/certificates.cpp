@@ -292,7 +292,12 @@ result<key_role> proven_role(const std::string& authority, const proof& p, std::
     return not_proven("its certificate is none of the cluster: " + why);
   if (!signature_fits(*c, p.signature, words))
     return not_proven("it does not have the key of its certificate, which is that of " + name_on(*c));
-  return role_of(name_on(*c));
+  const key_role role = role_of(name_on(*c));
+  // A name that is no role's is a node's only if the authority says so: those certificates are good for servers.
+  if (role == key_role::node)
+    if (why = not_vouched_for(*c, authority, X509_PURPOSE_SSL_SERVER); !why.empty())
+      return not_proven("its certificate, " + name_on(*c) + ", is that of no role, and none of a node: " + why);
+  return role;
 }
 
 } // namespace troupe

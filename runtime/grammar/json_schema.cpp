@@ -18,10 +18,11 @@ using kind = json_value::kind;
 
 constexpr std::uint32_t max_indented_depth = 32; // containers below are left out: indentation has no finite grammar
 constexpr std::size_t max_unique_values = 64;
-constexpr std::size_t max_marks = 64;         // members that are kept in one set
-constexpr std::size_t max_without_marks = 11; // members in any order where that cannot be
-constexpr std::size_t places_of_keys = 3;     // of the characters by which keys are told apart
-constexpr std::size_t max_side_rules = 4;     // `contains` and negated keywords that ask for some item or member
+constexpr std::size_t max_marks = 64;            // members that are kept in one set
+constexpr std::size_t max_without_marks = 11;    // members in any order where that cannot be
+constexpr std::size_t max_free_beside_rules = 6; // the same where their order may as well be fixed
+constexpr std::size_t places_of_keys = 3;        // of the characters by which keys are told apart
+constexpr std::size_t max_side_rules = 4;        // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {
 public:
@@ -549,7 +550,8 @@ private:
       shape.ordered = shape.declared.size();
     if (options_.any_order)
       shape.ordered = 0;
-    const std::size_t most_free = shape.side_rules == 0 ? max_marks : max_without_marks;
+    const std::size_t most_beside_rules = options_.any_order ? max_without_marks : max_free_beside_rules;
+    const std::size_t most_free = shape.side_rules == 0 ? max_marks : most_beside_rules;
     if (shape.free() > most_free && options_.any_order)
       fail_compile("so_unsupported", (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
                                          "/properties: the option any_order is for at most " +
@@ -560,6 +562,8 @@ private:
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
     undeclared_members(shape, a, names, closed, depth, {});
+    if (shape.undeclared.empty() && shape.max >= shape.declared.size())
+      shape.max = unbounded;                                                  // no declared key comes twice
     const bool one_more = !shape.marks_members() || shape.free() < max_marks; // that counts, of the undeclared ones
     if (shape.undeclared.empty() || shape.min <= shape.declared.size() + one_more)
       return object_of(shape, depth);
@@ -871,12 +875,14 @@ private:
       const bool once = !several && m.part == member::declared;
       return builder_.sequence({once ? m.reads : builder_.call(rule_of_member(m)), blank});
     };
+    charged_memory held;
     const auto put = [&](const object_state& from, const object_state& to, const member& m, std::uint64_t puts,
                          bool once) {
       mark_rule marks_of = rule_behind(to);
       marks_of.puts = puts;
       marks_of.once = once;
       graph.add_marked(choose.at(from), after_member(to), rule_of_member(m), marks_of);
+      held.add(2 * sizeof(grammar_graph::marked_edge)); // a vector that grows
       document_.budget().work();
     };
     // No mark is put before the free members begin.

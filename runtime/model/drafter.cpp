@@ -69,6 +69,8 @@ void model_runner::impl::make_up(std::span<const std::int32_t> slots) {
   if (deferred.empty())
     return;
   auto& m = collected;
+  for (auto* v : {&m.place, &m.position, &m.sequence, &m.slot, &m.first_row, &m.row_count})
+    v->clear(); // also of one that failed
   const auto most = static_cast<std::int32_t>(ws.rows);
   for (const std::int32_t s : slots) {
     deferred_rows& d = deferred[static_cast<std::size_t>(s)];

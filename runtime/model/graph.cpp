@@ -132,7 +132,8 @@ model_runner::impl::impl(std::shared_ptr<const model_weights> w, device& d, cons
       draft_input(d, "draft inputs",
                   static_cast<std::size_t>(ws.draft_sequences) * (4 + sizeof(sample_row_params)) +
                       4 * array_places::alignment),
-      deferred_input(d, "deferred rows of the drafter", 0) {
+      deferred_input(d, "deferred rows of the drafter",
+                     o.defers_drafter ? 6 * (4 * static_cast<std::size_t>(ws.rows) + array_places::alignment) : 0) {
   // The first site applies weight 1 to stream 0.
   std::vector<float> one_hot(static_cast<std::size_t>(ws.rows) * c().hc_mult, 0.0f);
   for (std::size_t i = 0; i < one_hot.size(); i += c().hc_mult)

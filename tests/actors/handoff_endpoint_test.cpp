@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(leases_run_out_on_both_sides) {
 // A crowded machine may keep the sender from its renewals for a while: the lease is far longer than the time between
 // two of them.
 BOOST_AUTO_TEST_CASE(renewals_keep_a_lease_while_nothing_is_there_to_be_sent) {
-  two_ends e(true, {2000, 50, 400});
+  two_ends e(true, {2000, 50, 60000});
   e.to->expect(two_ends::here(3), 100);
   e.from->open(e.there(3), 100);
   std::this_thread::sleep_for(2500ms);
