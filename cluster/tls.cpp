@@ -20,9 +20,10 @@ template <class Function> Function* of_openssl(const char* name) {
 }
 
 troupe::key_role role_of_peer(SSL* session) {
+  X509* const peer = SSL_get0_peer_certificate(session);
   char name[256] = {};
-  if (X509* const peer = SSL_get0_peer_certificate(session))
-    X509_NAME_get_text_by_NID(X509_get_subject_name(peer), NID_commonName, name, sizeof name);
+  if (peer == nullptr || X509_NAME_get_text_by_NID(X509_get_subject_name(peer), NID_commonName, name, sizeof name) < 0)
+    return troupe::key_role::observer;
   return troupe::role_of(name);
 }
 

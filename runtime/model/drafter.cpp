@@ -69,8 +69,7 @@ void model_runner::impl::make_up(std::span<const std::int32_t> slots) {
   if (deferred.empty())
     return;
   auto& m = collected;
-  for (auto* v : {&m.place, &m.position, &m.sequence, &m.slot, &m.first_row, &m.row_count})
-    v->clear(); // also of one that failed
+  m.clear_rows(); // of a make-up that failed
   const auto most = static_cast<std::int32_t>(ws.rows);
   for (const std::int32_t s : slots) {
     deferred_rows& d = deferred[static_cast<std::size_t>(s)];
@@ -108,8 +107,7 @@ void model_runner::impl::make_up_collected() {
   const ring_view kept = features_ring();
   ops.copy_rows(*work, {kept.base.as<const float>(), ints(at_place), in.map.rows, kept.dim, ws.features.as<float>()});
   update_drafter_cache(in);
-  for (auto* v : {&m.place, &m.position, &m.sequence, &m.slot, &m.first_row, &m.row_count})
-    v->clear();
+  m.clear_rows();
 }
 
 void model_runner::make_up(std::span<const std::int32_t> slots) {

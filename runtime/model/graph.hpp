@@ -154,6 +154,10 @@ struct model_runner::impl {
   packed_arrays deferred_input;
   struct {
     std::vector<std::int32_t> slots, place, position, sequence, slot, first_row, row_count;
+    void clear_rows() {
+      for (auto* v : {&place, &position, &sequence, &slot, &first_row, &row_count})
+        v->clear();
+    }
   } collected;                                // of those that are made now; kept for their memory
   bool fills_decode = false, records = false; // decode steps are filled; and recorded
   int ready_logits = 0;                       // ws.logits holds the first rows of the last forward, this many
