@@ -122,7 +122,8 @@ void ask_now(self_ptr self, std::uint64_t number) {
   const std::int64_t bytes = bytes_of(q);
   st.unanswered_bytes += bytes;
   const auto limit = st.setup.control_limit + std::chrono::milliseconds(1000 * st.unanswered_bytes / slowest_link);
-  gateway_request g{number, q.id, q.prompt, q.params, r.seed, q.logit_rows, q.priority, q.deadline_steps, q.cache_salt};
+  gateway_request g{number,       q.id,       q.prompt,         q.params,     r.seed,
+                    q.logit_rows, q.priority, q.deadline_steps, q.cache_salt, q.chunk_checkpoints};
   ask(self, st.entry, limit, std::move(g))
       .then(
           [=, at = st.attachments](const ack& a) {

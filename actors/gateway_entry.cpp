@@ -117,8 +117,8 @@ ack take_request(self_ptr self, const gateway_request& q) {
   state::client* c = client_of_sender(self);
   if (c == nullptr)
     return refusal(q, ack_code::unknown, {"gateway_lost", st.setup.name + " does not know this client any more"});
-  if (const status good =
-          check_request({q.prompt, q.logit_rows, q.deadline_steps}, q.params, st.front.limits, st.setup.vocab);
+  if (const status good = check_request({q.prompt, q.logit_rows, q.chunk_checkpoints, q.deadline_steps}, q.params,
+                                        st.front.limits, st.setup.vocab);
       !good)
     return refusal(q, ack_code::wrong_state, good.failure());
   const gateway_limits& l = st.setup.limits;
@@ -149,6 +149,7 @@ ack take_request(self_ptr self, const gateway_request& q) {
   r->priority = q.priority;
   r->deadline_steps = q.deadline_steps;
   r->cache_salt = q.cache_salt;
+  r->chunk_checkpoints = q.chunk_checkpoints;
   r->live = c->live;
   r->accepted = state::clock::now();
   r->on_event = [number, who = self->address()](const generation_event& e) {

@@ -52,6 +52,7 @@ ledger_request ledger_request_of(const request_record& r, std::uint64_t seed, st
   l.priority = r.priority;
   l.deadline_steps = r.deadline_steps;
   l.cache_salt = r.cache_salt;
+  l.chunk_checkpoints = r.chunk_checkpoints;
   return l;
 }
 

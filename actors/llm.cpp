@@ -89,8 +89,8 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   auto prompt = prompt_of(request);
   if (!prompt)
     return prompt.failure();
-  if (auto good = check_request({*prompt, request.logit_rows, request.deadline_steps}, params, front.limits,
-                                front.config->vocab_size);
+  if (auto good = check_request({*prompt, request.logit_rows, request.chunk_checkpoints, request.deadline_steps},
+                                params, front.limits, front.config->vocab_size);
       !good)
     return good.failure();
   auto r = std::make_shared<request_record>();
@@ -105,6 +105,7 @@ result<std::string> LLM::impl::queue(const generation_request& request, const sa
   r->priority = request.priority;
   r->deadline_steps = request.deadline_steps;
   r->cache_salt = request.cache_salt;
+  r->chunk_checkpoints = request.chunk_checkpoints;
   r->live = front.live;
   r->accepted = std::chrono::steady_clock::now();
   if (r->logit_rows == request.logit_rows)

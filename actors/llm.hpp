@@ -42,6 +42,9 @@ struct generation_request {
   std::int32_t priority = 0;            // lower is served first; never reaches a token
   std::int32_t deadline_steps = 0; // a branch that lives for more steps of its engine ends with "deadline"; 0 = none
   std::string cache_salt{};        // prompt starts are shared only between requests of an equal salt
+  // Ascending prompt positions that other prompts are likely to share, 32 at most: the prefix cache keeps the state at
+  // the last whole block of 128 tokens before each, and a chunk of the prompt ends there.
+  std::vector<std::int32_t> chunk_checkpoints{};
 };
 
 // Text that became visible, or the end of a branch (exactly one per branch).

@@ -1,5 +1,6 @@
 #include "actors/request_checks.hpp"
 #include "runtime/kv/block_pool.hpp"
+#include "runtime/request/chunk_checkpoints.hpp"
 #include <algorithm>
 #include <string>
 
@@ -33,6 +34,8 @@ status check_request(const checked_request& r, const sampling_params& p, const s
     if (row < 0 || row >= length)
       return error{"invalid_params", "rows: " + std::to_string(row) + " is not a prompt position; legal are 0 to " +
                                          std::to_string(length - 1)};
+  if (const status good = check_chunk_checkpoints(r.chunk_checkpoints); !good)
+    return good;
   // The last token of an output has no row.
   const std::int32_t blocks =
       blocks_for(std::max(length, std::min<std::int64_t>(length + p.max_tokens, l.max_model_len) - 1));

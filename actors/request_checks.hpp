@@ -9,7 +9,7 @@
 namespace troupe {
 
 struct checked_request {
-  std::span<const std::int32_t> prompt, logit_rows;
+  std::span<const std::int32_t> prompt, logit_rows, chunk_checkpoints;
   std::int32_t deadline_steps = 0;
 };
 

@@ -426,6 +426,8 @@ scheduling_request request_of(const job& j) {
   r.prompt = std::make_shared<const std::vector<std::int32_t>>(j.tokens);
   if (!j.cache_salt.empty())
     r.salt = std::make_shared<const std::string>(j.cache_salt);
+  if (!j.chunk_checkpoints.empty())
+    r.chunk_checkpoints = std::make_shared<const std::vector<std::int32_t>>(j.chunk_checkpoints);
   r.priority = j.priority;
   r.deadline_steps = j.deadline_steps;
   r.fork_of = sequence_id{j.fork_of};

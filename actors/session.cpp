@@ -499,6 +499,7 @@ submit submission(const session_setup& setup, std::size_t index) {
   m.work.priority = r.priority;
   m.work.deadline_steps = r.deadline_steps;
   m.work.cache_salt = r.cache_salt;
+  m.work.chunk_checkpoints = r.chunk_checkpoints;
   if (index > 0)
     m.work.fork_of = setup.sequences[0];
   else if (setup.prompt.scheduler)

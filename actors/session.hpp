@@ -21,6 +21,7 @@ struct request_record {
   bool seed_from_id = false;
   std::int32_t priority = 0, deadline_steps = 0;
   std::string cache_salt;
+  std::vector<std::int32_t> chunk_checkpoints{};
   std::function<void(const generation_event&)> on_event;
   std::shared_ptr<live_requests> live;
   std::chrono::steady_clock::time_point accepted{};

@@ -56,7 +56,8 @@ result<engine_request> request_lines::request_of(const std::string& line, bad_li
                                  .logit_rows = std::move(r.rows),
                                  .priority = r.priority,
                                  .deadline_steps = r.deadline_steps,
-                                 .cache_salt = std::move(r.cache_salt)},
+                                 .cache_salt = std::move(r.cache_salt),
+                                 .chunk_checkpoints = std::move(r.chunk_checkpoints)},
                      .params = std::move(r.params)};
   if (r.messages) {
     result<std::vector<std::int32_t>> ids = render(engine_.vocabulary(), *r.messages);

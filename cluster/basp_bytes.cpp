@@ -41,6 +41,8 @@ const char* basp_bytes::judge() {
     return "it does not begin with a greeting";
   if (type == message_type::server_handshake || type > message_type::heartbeat) // a server's never comes in
     return "a message of no known kind";
+  if (type == message_type::routed_message && !routes_)
+    return "a message for another process, from a key that is no node's";
   if (type == message_type::client_handshake && length == 0) // CAF would read what is not there
     return "a greeting without a word";
   if (length > (greeted_ ? longest_message : longest_greeting))

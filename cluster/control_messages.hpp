@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-inline constexpr std::uint32_t protocol_version = 5; // of all messages between processes
+inline constexpr std::uint32_t protocol_version = 6; // of all messages between processes
 
 TROUPE_FIELDS(scheduler_limits, max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len, kv_blocks,
               history, nextn, varlen, rejection, backtracking, decode_steps_between, async, prefill_fill_tokens,

@@ -31,8 +31,10 @@ struct gateway_request {    // -> ack
   std::vector<std::int32_t> logit_rows;
   std::int32_t priority = 0, deadline_steps = 0;
   std::string cache_salt;
+  std::vector<std::int32_t> chunk_checkpoints;
 };
-TROUPE_FIELDS(gateway_request, number, id, prompt, params, seed, logit_rows, priority, deadline_steps, cache_salt)
+TROUPE_FIELDS(gateway_request, number, id, prompt, params, seed, logit_rows, priority, deadline_steps, cache_salt,
+              chunk_checkpoints)
 struct gateway_cancel { // one way: its branches end with abort
   std::uint64_t number = 0;
 };

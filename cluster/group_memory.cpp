@@ -52,6 +52,7 @@ private:
     q.max_num_batched_tokens = o.max_num_batched_tokens;
     q.max_model_len = std::min(o.max_model_len, model_.max_position_embeddings);
     q.rejection = o.verify == "rejection";
+    q.defers_drafter = g.device == "cpu" && o.nextn.value_or(1) > 0 && o.varlen.value_or(true);
     if (const double gib = device_memory(g); gib > 0)
       q.device_bytes = static_cast<std::int64_t>(gib * gibibyte * g.gpu_memory_utilization);
     m.rank = plan_memory(model_, q);

@@ -28,6 +28,11 @@ void put(int fd, inbound* connection) {
     delete connection;
 }
 
+inbound* noted(int fd) {
+  return fd >= 0 && static_cast<std::size_t>(fd) < inbounds.size() ? inbounds[static_cast<std::size_t>(fd)].load()
+                                                                   : nullptr;
+}
+
 std::string own_address_of(int fd) {
   sockaddr_storage at{};
   socklen_t size = sizeof at;
@@ -50,10 +55,13 @@ void forget_inbound(int fd) {
   put(fd, nullptr);
 }
 
+void note_inbound_role(int fd, key_role role) {
+  if (inbound* const connection = noted(fd); connection != nullptr && role != key_role::node)
+    connection->bytes.refuse_routed();
+}
+
 ssize_t look_at_inbound(int fd, const void* bytes, ssize_t size) {
-  inbound* const connection = fd >= 0 && static_cast<std::size_t>(fd) < inbounds.size()
-                                  ? inbounds[static_cast<std::size_t>(fd)].load()
-                                  : nullptr;
+  inbound* const connection = noted(fd);
   if (connection == nullptr || size < 0)
     return size;
   if (size == 0) {

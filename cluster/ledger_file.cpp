@@ -21,8 +21,10 @@ template <class Archive> void serialize(Archive& a, req_t& v) {
   a(origin, number);
 }
 template <class Archive> void serialize(Archive& a, ledger_request& v) {
-  auto& [req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt] = v;
-  a(req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt);
+  auto& [req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt,
+         checkpoints] = v;
+  a(req, branch, attempt, id, numerics, prompt, params, seed, truncation, eos, rows, priority, deadline, salt,
+    checkpoints);
 }
 template <class Archive> void serialize(Archive& a, ledger_tokens& v) {
   auto& [req, branch, attempt, first, ids, bounds, logprobs, top, prompt_logprobs, logits] = v;
@@ -39,7 +41,7 @@ template <class Archive> void serialize(Archive& a, ledger_closed& v) {
 
 namespace {
 
-constexpr std::uint32_t format_version = 2;
+constexpr std::uint32_t format_version = 3;
 constexpr std::size_t header_bytes = 16, frame_bytes = 8;
 constexpr std::uint32_t longest_record = 1u << 30; // of a request with everything at its limits by far
 

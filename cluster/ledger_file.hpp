@@ -28,6 +28,7 @@ struct ledger_request {
   std::vector<std::int32_t> eos_ids, logit_rows;
   std::int32_t priority = 0, deadline_steps = 0;
   std::string cache_salt;
+  std::vector<std::int32_t> chunk_checkpoints;
   bool operator==(const ledger_request&) const = default;
 };
 

@@ -44,6 +44,7 @@ job some_job() {
   j.priority = -3;
   j.deadline_steps = 9;
   j.cache_salt = "tenant";
+  j.chunk_checkpoints = {128, 500};
   j.fork_of = 76;
   j.handoff = {5, true, 2, "n0", "tcp://127.0.0.1:48001", 7};
   return j;

@@ -114,14 +114,15 @@ struct job {
   sampling_params params;
   std::uint64_t seed = 0; // of this branch
   std::vector<std::int32_t> eos_ids, logit_rows;
-  std::int32_t priority = 0;       // lower is served first
-  std::int32_t deadline_steps = 0; // 0 = none
-  std::string cache_salt;          // cached prompt starts are shared only between jobs of an equal salt
-  std::uint64_t fork_of = 0;       // sequence of an earlier branch of the same request on the same engine; 0 = none
+  std::int32_t priority = 0;                   // lower is served first
+  std::int32_t deadline_steps = 0;             // 0 = none
+  std::string cache_salt;                      // cached prompt starts are shared only between jobs of an equal salt
+  std::vector<std::int32_t> chunk_checkpoints; // prompt positions that others are likely to share; ascending
+  std::uint64_t fork_of = 0; // sequence of an earlier branch of the same request on the same engine; 0 = none
   handoff_ticket handoff;
 };
 TROUPE_FIELDS(job, req, branch, attempt, sequence, request_id, tokens, emitted, params, seed, eos_ids, logit_rows,
-              priority, deadline_steps, cache_salt, fork_of, handoff)
+              priority, deadline_steps, cache_salt, chunk_checkpoints, fork_of, handoff)
 
 struct submit { // -> ack; tokens go to the sender
   stamp head;

@@ -60,9 +60,13 @@ int SSL_accept(SSL* session) {
   if (is_refused(session, result)) {
     troupe::refuse_inbound(SSL_get_fd(session), "it has no key of the cluster that is good for this process");
     ERR_clear_error();
-  } else if (result == 1 && role_of_peer(session) < least_role) {
-    troupe::refuse_inbound(SSL_get_fd(session), "its key is not good for this process");
-    return -1;
+  } else if (result == 1) {
+    const troupe::key_role role = role_of_peer(session);
+    if (role < least_role) {
+      troupe::refuse_inbound(SSL_get_fd(session), "its key is not good for this process");
+      return -1;
+    }
+    troupe::note_inbound_role(SSL_get_fd(session), role);
   }
   return result;
 }

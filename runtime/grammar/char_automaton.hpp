@@ -143,7 +143,8 @@ public:
     std::uint64_t members; // bit i: inside of languages[i]
     char_dfa texts;
   };
-  // At most 64 languages; throws automaton_too_large.
+  static constexpr std::size_t most_languages = 64;
+  // At most that many; throws automaton_too_large.
   static std::vector<part> of(std::span<const char_dfa* const> languages);
 };
 

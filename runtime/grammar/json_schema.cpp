@@ -206,11 +206,11 @@ private:
       separate();
       parts.push_back(exactly(item, depth + 1));
     }
-    for (const auto& [key, member] : v.members) {
+    for (const auto& [key, value] : v.members) {
       separate();
       parts.push_back(builder_.literal(quoted_json(key)));
       parts.push_back(colon());
-      parts.push_back(exactly(member, depth + 1));
+      parts.push_back(exactly(value, depth + 1));
     }
     parts.push_back(gap());
     parts.push_back(closing_bracket(array ? ']' : '}', depth));
@@ -244,8 +244,10 @@ private:
       return a.types;
     json_types asked = 0;
     for (const schema_index s : a.schemas) {
-      asked |= document_.node(s).object_keywords ? type_object : 0;
-      asked |= document_.node(s).array_keywords ? type_array : 0;
+      if (document_.node(s).object_keywords)
+        asked |= type_object;
+      if (document_.node(s).array_keywords)
+        asked |= type_array;
     }
     return (a.types & asked) ? a.types & asked : a.types;
   }
@@ -683,7 +685,8 @@ private:
       const schema_node& n = document_.node(s);
       document_.budget().work(1 + n.patterns.size());
       for (const schema_node::pattern_keyed& p : n.patterns)
-        if (languages.size() <= 64 && std::find(languages.begin(), languages.end(), p.keys) == languages.end())
+        if (languages.size() <= char_partition::most_languages &&
+            std::find(languages.begin(), languages.end(), p.keys) == languages.end())
           languages.push_back(p.keys);
       if (n.property_names)
         name_languages.push_back(places_.texts({{schema_literal::claim::holds, *n.property_names, nullptr}}));
@@ -697,9 +700,10 @@ private:
     std::deque<char_dfa> sets;
     if (by_place)
       sets = by_character(*by_place);
-    for (const char_dfa& set : sets)
-      languages.push_back(&set);
-    if (languages.size() > 64)
+    for (const char_dfa& set : sets) // fewer of them tell fewer keys apart, but none wrongly
+      if (languages.size() < char_partition::most_languages)
+        languages.push_back(&set);
+    if (languages.size() > char_partition::most_languages)
       throw automaton_too_large("more than 60 patterns for the keys of one object");
     if (first_name == 1 && !places_.undeclared_place(
                                a, [](const char_dfa&) { return false; }, closed))
@@ -744,7 +748,7 @@ private:
     std::uint64_t progress = 0;
     std::uint64_t written = 0, different = 0; // members, and keys that differ for sure; as far as they matter
     bool other = false;                       // an undeclared one is among `different`, if that still matters
-    std::array<std::uint16_t, max_side_rules> satisfied{}; // 0 = not, 1 = for good, 2 + part
+    std::array<std::uint32_t, max_side_rules> satisfied{}; // 0 = not, 1 = for good, 2 + part
     auto operator<=>(const object_state&) const = default;
   };
 
@@ -762,8 +766,8 @@ private:
       s.other = false;
     }
     for (std::size_t r = 0; r < s.satisfied.size(); ++r) {
-      std::uint16_t& by = s.satisfied[r];
-      const auto here = static_cast<std::uint16_t>(is_declared || (shape.by_key >> r & 1) != 0 ? 1 : 2 + m.part);
+      std::uint32_t& by = s.satisfied[r];
+      const auto here = static_cast<std::uint32_t>(is_declared || (shape.by_key >> r & 1) != 0 ? 1 : 2 + m.part);
       if ((m.satisfies >> r & 1) != 0 && by != 1)
         by = here;
       else if (by == here && by != 1)

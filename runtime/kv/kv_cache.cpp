@@ -250,7 +250,10 @@ kv_got::admitted kv_cache::admit(const kv_want::admission& a, kv_got& got) {
   blocks_.allocate(d.total - d.shared, s.table);
   given.computed = d.computed;
   give_state(s, a, d, given);
-  std::int32_t at = a.snapshot_interval < 0 ? 0 : next_snapshot(d.computed, d.prompt, a.snapshot_interval, a.own_rows);
+  std::int32_t at = 0;
+  if (a.snapshot_interval >= 0)
+    at = next_snapshot(d.computed, d.prompt, a.snapshot_interval, a.own_rows,
+                       a.checkpoints ? std::span(*a.checkpoints) : std::span<const std::int32_t>());
   if (at > 0 && d.cached > d.computed) {
     given.parts_at = d.cached;
     at = std::min(at, d.cached);

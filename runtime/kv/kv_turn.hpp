@@ -3,23 +3,28 @@
 #pragma once
 #include "runtime/base/ids.hpp"
 #include "runtime/kv/block_pool.hpp"
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
 // The first position behind `position` where a prompt's state is kept for others, 0 if there is none: multiples of
-// `interval` (0 = none of these) inside the prompt, and the last multiple of 128 that leaves the rows to compute that
-// every such prompt computes itself. Chunks of a prompt never run over such a position.
+// `interval` (0 = none of these) inside the prompt, the multiples of 128 at or before its checkpoints (ascending), and
+// the last multiple of 128 that leaves the rows to compute that every such prompt computes itself. Chunks of a prompt
+// never run over such a position.
 constexpr std::int32_t next_snapshot(std::int32_t position, std::int32_t prompt, std::int32_t interval,
-                                     std::int32_t own_rows = 1) {
-  const std::int32_t last = (prompt > own_rows ? prompt - own_rows : 0) / tokens_per_kv_block * tokens_per_kv_block;
+                                     std::int32_t own_rows = 1, std::span<const std::int32_t> checkpoints = {}) {
+  const auto to_block = [](std::int32_t at) { return at / tokens_per_kv_block * tokens_per_kv_block; };
+  const std::int32_t last = to_block(prompt > own_rows ? prompt - own_rows : 0);
   if (position >= last)
     return 0;
-  const std::int32_t next = interval > 0 ? (position / interval + 1) * interval : last;
-  return next < last ? next : last;
+  const std::int32_t next = std::min(interval > 0 ? (position / interval + 1) * interval : last, last);
+  const auto checkpoint = std::ranges::upper_bound(checkpoints, position, {}, to_block);
+  return checkpoint == checkpoints.end() ? next : std::min(next, to_block(*checkpoint));
 }
 
 // Carried out in the order of the fields.
@@ -51,10 +56,11 @@ struct kv_want {
     std::int32_t hit_limit = 0;              // longest prefix that may come from the cache, in tokens; 0 = none
     std::int32_t rows = 0; // the table is to cover so many positions behind the hit or fork_at, at most the prompt
     std::int32_t room = 0; // it fits if so many blocks, and those of the rest of its prompt, are free afterwards
-    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows), or at the
-    // answer's parts_at if that comes first, if it is not 0 and at most computed + rows. -1 = none.
+    // Also a snapshot (not rolling) at next_snapshot(computed, prompt size, snapshot_interval, own_rows, checkpoints),
+    // or at the answer's parts_at if that comes first, if it is not 0 and at most computed + rows. -1 = none.
     std::int32_t snapshot_interval = -1;
     std::int32_t own_rows = 1;
+    std::shared_ptr<const std::vector<std::int32_t>> checkpoints{}; // null = none
     // Not 0: starts as a copy of this running sequence at position fork_at, sharing its whole blocks before that.
     // Counts as having published what that one has published of these.
     sequence_id fork_of;

@@ -47,11 +47,11 @@ const char* name_of(exposition::type type) {
 
 } // namespace
 
-void exposition::family(std::string_view name, type type, std::string_view help) {
+void exposition::family(std::string_view name, type of, std::string_view help) {
   family_ = name;
   text_ += "# HELP " + family_ + " ";
   append_escaped(text_, help, false);
-  text_ += "\n# TYPE " + family_ + " " + name_of(type) + "\n";
+  text_ += "\n# TYPE " + family_ + " " + name_of(of) + "\n";
 }
 
 void exposition::sample(const metric_labels& labels, std::uint64_t value) {

@@ -18,7 +18,7 @@ public:
   enum class type : std::uint8_t { counter, gauge, histogram };
 
   // name: as the samples carry it, with _total for counters.
-  void family(std::string_view name, type type, std::string_view help);
+  void family(std::string_view name, type of, std::string_view help);
   void sample(const metric_labels& labels, std::uint64_t value);
   void sample(const metric_labels& labels, double value);
   template <const auto& Bounds> void sample(const metric_labels& labels, const histogram<Bounds>& h) {

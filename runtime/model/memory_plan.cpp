@@ -42,6 +42,7 @@ memory_plan plan_memory(const model_config& config, const memory_question& quest
   options.max_model_len = static_cast<int>(plan.max_model_len);
   options.nextn = config.num_nextn_predict_layers > 0 ? config.dspark_block_size : 0;
   options.rejection = question.rejection && options.nextn > 0;
+  options.defers_drafter = question.defers_drafter && options.nextn > 0;
   options.max_logit_rows = std::clamp(options.max_sequences * (1 + options.nextn), 1, 64);
   plan.step_buffers = step_buffer_bytes(config, options);
   // Two tables, a draft block beyond the last position.

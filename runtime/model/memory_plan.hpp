@@ -15,6 +15,7 @@ struct memory_question {
   int max_num_batched_tokens = 512;
   int max_model_len = 0;  // 0: the configuration's max_position_embeddings
   bool rejection = false; // drafts are verified by rejection: their logits are kept
+  bool defers_drafter = false; // runner_options::defers_drafter: each state slot keeps features for the drafter's cache
   std::optional<std::int64_t> device_bytes;
 };
 

@@ -1,4 +1,5 @@
 #include "runtime/request/json_request.hpp"
+#include "runtime/request/chunk_checkpoints.hpp"
 
 #include <charconv>
 #include <cmath>
@@ -344,7 +345,8 @@ std::vector<chat_message> to_messages(const json& v) {
 
 json_request to_request(const json& v, std::int32_t vocab_size) {
   only_keys(v, "",
-            {"id", "prompt", "prompt_ids", "messages", "params", "rows", "priority", "deadline_steps", "cache_salt"});
+            {"id", "prompt", "prompt_ids", "messages", "params", "rows", "priority", "deadline_steps", "cache_salt",
+             "chunk_checkpoints"});
   if (v.contains("prompt") + v.contains("prompt_ids") + v.contains("messages") != 1)
     fail("invalid_request", "exactly one of prompt, prompt_ids and messages is needed");
   json_request r;
@@ -375,6 +377,11 @@ json_request to_request(const json& v, std::int32_t vocab_size) {
     r.cache_salt = to_text("cache_salt", v["cache_salt"]);
     if (r.cache_salt.empty())
       fail("invalid_request", "cache_salt = \"\" is out of range: at least one character, or leave it out");
+  }
+  if (v.contains("chunk_checkpoints") && !v["chunk_checkpoints"].is_null()) {
+    r.chunk_checkpoints = to_ints("chunk_checkpoints", v["chunk_checkpoints"]);
+    if (const status good = check_chunk_checkpoints(r.chunk_checkpoints); !good)
+      throw fault{good.failure()};
   }
   if (v.contains("rows")) {
     r.rows = to_ints("rows", v["rows"]);

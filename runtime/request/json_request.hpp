@@ -1,7 +1,7 @@
 // One request line (cli.md, "Request line") to values. Beside the keys named there a line may hold "priority" (an
 // integer of 32 bits, lower is served first, default 0), "deadline_steps" (a positive integer of 32 bits: steps of its
-// engine after which each of its branches ends with the error "deadline") and "cache_salt" (a string). All three reach
-// time, never a token.
+// engine after which each of its branches ends with the error "deadline"), "cache_salt" (a string) and
+// "chunk_checkpoints" (see chunk_checkpoints.hpp). All four reach time, never a token.
 #pragma once
 #include "runtime/base/result.hpp"
 #include "runtime/request/sampling_params.hpp"
@@ -26,10 +26,11 @@ struct json_request {
   std::optional<std::vector<std::int32_t>> prompt_ids;
   std::optional<std::vector<chat_message>> messages;
   sampling_params params;
-  std::vector<std::int32_t> rows;  // positions whose logits are wanted, in the line's order
-  std::int32_t priority = 0;       // lower is served first
-  std::int32_t deadline_steps = 0; // 0 = none
-  std::string cache_salt;          // requests share cached prompt starts only with those of an equal salt
+  std::vector<std::int32_t> rows;              // positions whose logits are wanted, in the line's order
+  std::int32_t priority = 0;                   // lower is served first
+  std::int32_t deadline_steps = 0;             // 0 = none
+  std::string cache_salt;                      // requests share cached prompt starts only with those of an equal salt
+  std::vector<std::int32_t> chunk_checkpoints; // prompt positions that others are likely to share; ascending
 };
 
 struct parsed_line {

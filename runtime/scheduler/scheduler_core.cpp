@@ -93,6 +93,7 @@ status scheduler_core::submit(scheduling_request request, events& out) {
   s.id = s.spec->id;
   s.prompt = std::move(request.prompt);
   s.salt = std::move(request.salt);
+  s.chunk_checkpoints = std::move(request.chunk_checkpoints);
   s.host_paced = request.host_paced || s.matcher;
   s.share = request.share;
   s.ends = end_rule(*s.spec, limits_.max_model_len);

@@ -41,7 +41,9 @@ struct scheduling_request {
   std::shared_ptr<const sequence_spec> spec;
   std::shared_ptr<const std::vector<std::int32_t>> prompt;
   std::shared_ptr<const std::string>
-      salt;                        // prefix cache: tenants do not find each other's blocks; null = the common one
+      salt; // prefix cache: tenants do not find each other's blocks; null = the common one
+  std::shared_ptr<const std::vector<std::int32_t>>
+      chunk_checkpoints; // prefix cache: the state is kept at the last whole blocks before these positions; null = none
   std::int32_t priority = 0;       // lower goes first
   std::int64_t deadline_steps = 0; // ends with code "deadline" if it lives for more steps; 0 = none
   sequence_id fork_of;             // branch 0 of the same request: its prompt is computed once for both

@@ -100,8 +100,9 @@ bool scheduler_core::has_victim_behind(const sequence& s) const {
 }
 
 std::int32_t scheduler_core::next_snapshot_of(const sequence& s) const {
-  const std::int32_t at = next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval,
-                                        own_rows(limits_.yoco, limits_.yoco_keep));
+  const std::int32_t at =
+      next_snapshot(s.computed, s.prompt_tokens(), limits_.snapshot_interval, own_rows(limits_.yoco, limits_.yoco_keep),
+                    s.chunk_checkpoints ? std::span(*s.chunk_checkpoints) : std::span<const std::int32_t>());
   return s.parts_at > s.computed ? std::min(at, s.parts_at) : at;
 }
 
@@ -496,7 +497,8 @@ void scheduler_core::want_admission(sequence& s, std::int32_t rows, std::int32_t
   if (limits_.prefix_cache && !needs_whole_prompt(*s.spec))
     a.hit_limit = hit_cap(limits_.yoco, s.prompt_end(), limits_.yoco_keep);
   if (limits_.prefix_cache)
-    a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep);
+    a.snapshot_interval = limits_.snapshot_interval, a.own_rows = own_rows(limits_.yoco, limits_.yoco_keep),
+    a.checkpoints = s.chunk_checkpoints;
   next_.admit.push_back(std::move(a));
   waiting_.erase(&s);
   s.in = phase::admitting;

@@ -91,6 +91,7 @@ struct alignas(64) scheduled_sequence {
 
   std::shared_ptr<const std::vector<std::int32_t>> prompt;
   std::shared_ptr<const std::string> salt;
+  std::shared_ptr<const std::vector<std::int32_t>> chunk_checkpoints;
   std::unique_ptr<constraint_matcher> matcher; // has taken all of output
   slot_id snapshot;                            // waits for the row that ends at snapshot_at
   service_order order;

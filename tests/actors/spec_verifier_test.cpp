@@ -413,6 +413,60 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(verifier_death)
 
+// Two decode steps of an engine after it has heard of the new verifier, a budget of that one is there, and is followed
+// (speculation.md §13.12): the first load that it gets is answered, whoever else lived before.
+BOOST_FIXTURE_TEST_CASE(a_group_has_budgets_again_within_two_rounds, stub_process) {
+  setup.exchange = std::make_shared<expert_group>();
+  setup.experts = {std::make_shared<no_experts>(), std::make_shared<no_experts>()};
+  setup.speculation.curve = curve;
+  scheduler_limits limits;
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 64;
+  limits.max_model_len = 600;
+  limits.kv_blocks = 41;
+  limits.nextn = 3;
+  limits.async = false; // the stub needs no time for a step, advice for two steps out would come too late
+  launch(limits, 2);
+  for (const auto& e : engines)
+    e->model.right = 1;
+  for (int i = 0; i < 4; ++i)
+    open("r" + std::to_string(i), stub_prompt(20, i), endless(500));
+  const auto scheduler = [&](std::size_t engine) -> scheduler_state& {
+    return state_behind<scheduler_state>(parts.engines[engine].scheduler);
+  };
+  const auto advised = [&](std::size_t engine) { return scheduler(engine).metrics.speculation.advised_steps; };
+  while (advised(0) < 4 || advised(1) < 4)
+    BOOST_REQUIRE(turn(1));
+  for (const std::size_t at : {0u, 7u, 19u}) { // messages before it dies
+    BOOST_REQUIRE(turn(at));
+    const spec_verifier_actor dead = scheduler(0).setup.verifier;
+    caf::anon_send_exit(dead, caf::exit_reason::kill);
+    struct {
+      bool heard = false;
+      std::uint64_t round = 0, advised = 0;
+    } since[2];
+    for (std::size_t left = 2; left > 0;) {
+      BOOST_REQUIRE(turn(1));
+      left = 2;
+      for (std::size_t i = 0; i < 2; ++i) {
+        const scheduler_state& s = scheduler(i);
+        const std::uint64_t round = s.core->draft_round();
+        if (!std::exchange(since[i].heard, since[i].heard || s.setup.verifier != dead))
+          since[i].round = round, since[i].advised = advised(i);
+        const bool told = since[i].heard && s.advice.round > since[i].round;
+        BOOST_REQUIRE_MESSAGE(told || !since[i].heard || round <= since[i].round + 2,
+                              "engine " << i << " in round " << round << ", heard in " << since[i].round);
+        left -= told && advised(i) > since[i].advised;
+      }
+    }
+  }
+  for (int i = 0; i < 4; ++i)
+    abort("r" + std::to_string(i));
+  sched.run();
+  expect_quiet();
+  finish();
+}
+
 // Killed once the engine has handled `at` messages: no token changes, another one takes its place, and after too many
 // deaths the engine goes on without any.
 BOOST_AUTO_TEST_CASE(a_dead_verifier_is_replaced_and_no_token_changes) {

@@ -59,4 +59,15 @@ BOOST_AUTO_TEST_CASE(what_is_no_message_is_refused_with_its_header) {
   BOOST_TEST(second(message(2, basp_bytes::longest_message, 0)) == "");
 }
 
+BOOST_AUTO_TEST_CASE(who_is_no_node_has_nothing_passed_on) {
+  basp_bytes node, client;
+  client.refuse_routed();
+  for (basp_bytes* b : {&node, &client}) {
+    BOOST_TEST(verdict(b->take(message(1, 9, 9))) == "");
+    BOOST_TEST(verdict(b->take(message(2, 9, 9))) == "");
+  }
+  BOOST_TEST(verdict(node.take(message(3, 9, 9))) == "");
+  BOOST_TEST(verdict(client.take(message(3, 9, 9))) == "a message for another process, from a key that is no node's");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

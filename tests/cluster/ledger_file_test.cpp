@@ -95,6 +95,7 @@ BOOST_AUTO_TEST_CASE(a_request_comes_back_with_every_field) {
   r.priority = -3;
   r.deadline_steps = 77;
   r.cache_salt = std::string("s\0t", 3);
+  r.chunk_checkpoints = {128, 300};
   r.params.temperature = 0.1f;
   r.params.top_p = 0.9f;
   r.params.top_k = 40;

@@ -37,6 +37,7 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   s.work.seed = ~std::uint64_t{0};
   s.work.eos_ids = {1};
   s.work.logit_rows = {2};
+  s.work.chunk_checkpoints = {300, 1000};
   auto& p = s.work.params;
   p.temperature = 0.25f, p.top_p = 0.5f, p.top_k = 3, p.min_p = 0.125f, p.max_tokens = 17, p.min_tokens = 2;
   p.ignore_eos = true, p.stop = {"a", ""}, p.stop_token_ids = {4}, p.n = 2, p.logprobs = false, p.top_logprobs = 5;
@@ -66,6 +67,7 @@ BOOST_AUTO_TEST_CASE(a_job_arrives_field_by_field) {
   BOOST_TEST(got.work.seed == ~std::uint64_t{0});
   BOOST_TEST(got.work.eos_ids == s.work.eos_ids, boost::test_tools::per_element());
   BOOST_TEST(got.work.logit_rows == s.work.logit_rows, boost::test_tools::per_element());
+  BOOST_TEST(got.work.chunk_checkpoints == s.work.chunk_checkpoints, boost::test_tools::per_element());
   BOOST_TEST((got.work.params == p)); // every field but seq_seed, which is absent here
 }
 
@@ -201,6 +203,7 @@ BOOST_AUTO_TEST_CASE(what_a_gateway_and_its_clients_say_arrives_field_by_field) 
   q.number = 1, q.id = "r", q.prompt = {2, 129279}, q.seed = ~std::uint64_t{0}, q.logit_rows = {1};
   q.params.n = 3, q.params.stop = {"a"};
   q.priority = -4, q.deadline_steps = 5, q.cache_salt = std::string("s\0t", 3);
+  q.chunk_checkpoints = {7, 1000};
   const gateway_request got = through_the_wire(sys, q);
   BOOST_TEST(got.number == 1u);
   BOOST_TEST(got.id == "r");
@@ -211,6 +214,7 @@ BOOST_AUTO_TEST_CASE(what_a_gateway_and_its_clients_say_arrives_field_by_field) 
   BOOST_TEST(got.priority == -4);
   BOOST_TEST(got.deadline_steps == 5);
   BOOST_TEST(got.cache_salt == q.cache_salt);
+  BOOST_TEST(got.chunk_checkpoints == q.chunk_checkpoints, boost::test_tools::per_element());
   attached a;
   a.code = ack_code::busy, a.why = "why", a.durable = true, a.limits.max_model_len = 7, a.numerics_id = "n",
   a.engines = 8;

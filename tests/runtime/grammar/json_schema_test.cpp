@@ -572,6 +572,15 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
                                          " can be told apart, by one of their first characters; declare more of them"),
                schema << ": " << refusal(schema));
   // beside what some member must be like
+  // Beside many patterns fewer characters tell keys apart; beside too many the patterns are named.
+  const auto patterns = [](int n) {
+    std::string out = R"({"type":"object","minProperties":2,"patternProperties":{)";
+    for (int i = 0; i < n; ++i)
+      out += (i ? "," : "") + ("\"^x" + std::to_string(i) + "_\":{\"type\":\"integer\"}");
+    return out + "}}";
+  };
+  BOOST_TEST(verdicts(patterns(40), {R"({"x7_":1,"b":"s"})", R"({"x7_":"s","b":1})", R"({"b":1})"}) == "TFF");
+  BOOST_TEST(refusal(patterns(64)) == "x", refusal(patterns(64)));
   const std::string some = R"("type":"object","not":{"additionalProperties":{"type":"integer"}},"minProperties":5)";
   BOOST_TEST(verdicts("{" + some + "}", {R"({"a":"s","b":1,"c":1,"d":1,"e":1})", R"({"a":1,"b":1,"c":1,"d":1,"e":1})",
                                          R"({"a":"s","b":1,"c":1,"d":1,"e":1,"a":1})"}) == "TFF");

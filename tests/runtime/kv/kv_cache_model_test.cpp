@@ -57,6 +57,7 @@ struct model {
     content salt = 0;
     std::vector<content> contents; // of the prompt's whole blocks inside the hit limit
     int prompt = 0, rows = 1, room = 0, interval = -1;
+    std::vector<std::int32_t> checkpoints{};
     std::uint64_t fork_of = 0;
     std::int32_t fork_at = 0;
   };
@@ -280,9 +281,11 @@ struct model {
     a.blocks = total;
     a.copies = w.fork_at % 128 != 0;
     a.restores = a.restores || (w.fork_of != 0 && w.fork_at > 0);
-    // The first multiple of the interval behind what is computed, or the last multiple of 128 before the prompt's end.
+    // The first multiple of the interval behind what is computed, the last multiple of 128 before the prompt's end, or
+    // one that a checkpoint lies at or behind, before the next.
     for (int at = 128; w.interval >= 0 && at < w.prompt && a.keeps_at == 0; at += 128)
-      if (at > computed && (at + 128 >= w.prompt || (w.interval > 0 && at % w.interval == 0)))
+      if (at > computed && (at + 128 >= w.prompt || (w.interval > 0 && at % w.interval == 0) ||
+                            std::ranges::any_of(w.checkpoints, [&](int c) { return c >= at && c < at + 128; })))
         a.keeps_at = at;
     if (a.keeps_at > 0 && cached > computed) {
       a.parts_at = cached;
@@ -471,6 +474,8 @@ private:
       w.rows = pick(4) == 0 ? static_cast<int>(size) : 1 + pick(400);
       w.room = pick(6) == 0 ? pick(6) : 0;
       w.interval = std::max(128 * (pick(4) - 1), -1);
+      for (int at = pick(3) == 0 ? 1 + pick(300) : 1 << 20; at < 2 * size; at += 1 + pick(300))
+        w.checkpoints.push_back(at);
       static const char* const salts[] = {"", "first", "second"};
       want_.admit.push_back({.id = sequence_id{e.id},
                              .prompt = std::make_shared<const tokens>(e.what.ids),
@@ -479,6 +484,7 @@ private:
                              .rows = w.rows,
                              .room = w.room,
                              .snapshot_interval = w.interval,
+                             .checkpoints = std::make_shared<const tokens>(w.checkpoints),
                              .fork_of = sequence_id{fork_of},
                              .fork_at = e.fork_at});
       for (std::int32_t b = 1; b <= limit / 128; ++b)

@@ -235,6 +235,11 @@ BOOST_AUTO_TEST_CASE(memory_of_the_released_model) {
   BOOST_TEST(rejection.fixed() == coupled.fixed() + 4 * std::int64_t{65} * 5 * 129280);
   BOOST_TEST(*rejection.kv_blocks < *coupled.kv_blocks);
 
+  // features of the newest 140 rows, of the three layers that the drafter reads
+  memory_question deferred;
+  deferred.defers_drafter = true;
+  BOOST_TEST(plan_memory(c, deferred).decode_state == coupled.decode_state + 4 * std::int64_t{65} * 140 * 3 * 5120);
+
   memory_question small;
   small.max_model_len = 4096;
   small.max_num_seqs = 3;

@@ -81,6 +81,22 @@ BOOST_AUTO_TEST_CASE(priority_and_salt_stand_beside_the_params) {
   bad(R"({"prompt":"x","priority":2147483648})", "invalid_params", "priority = 2147483648 is out of range");
   bad(R"({"prompt":"x","cache_salt":""})", "invalid_request", "cache_salt = \"\" is out of range");
   bad(R"({"prompt":"x","cache_salt":3})", "invalid_params", "cache_salt = 3 has the wrong type");
+  BOOST_TEST(plain.chunk_checkpoints.empty());
+  BOOST_TEST(good(R"({"prompt":"x","chunk_checkpoints":null})").chunk_checkpoints.empty());
+  BOOST_TEST(good(R"({"prompt":"x","chunk_checkpoints":[5,1000]})").chunk_checkpoints ==
+             (std::vector<std::int32_t>{5, 1000}));
+  const auto checkpoints = [](const std::string& list) { return R"({"prompt":"x","chunk_checkpoints":)" + list + "}"; };
+  bad(checkpoints("[0]"), "invalid_params", "chunk_checkpoints[0] = 0 is out of range: positive and ascending");
+  bad(checkpoints("[-3]"), "invalid_params", "chunk_checkpoints[0] = -3 is out of range");
+  bad(checkpoints("[7,7]"), "invalid_params", "chunk_checkpoints[1] = 7 is out of range");
+  bad(checkpoints("[2147483648]"), "invalid_params", "chunk_checkpoints[0] = 2147483648");
+  bad(checkpoints("128"), "invalid_params", "chunk_checkpoints = 128 has the wrong type");
+  std::string many = "[1";
+  for (int i = 2; i <= 32; ++i)
+    many += ',' + std::to_string(i);
+  BOOST_TEST(good(checkpoints(many + "]")).chunk_checkpoints.size() == 32u);
+  bad(checkpoints(many + ",33]"), "invalid_params", "chunk_checkpoints has 33 positions: at most 32");
+  bad_params(R"({"chunk_checkpoints":[1]})", "invalid_request", "unknown key \"chunk_checkpoints\" in params");
   bad_params(R"({"priority":1})", "invalid_request", "unknown key \"priority\" in params");
 }
 

@@ -31,6 +31,16 @@ BOOST_AUTO_TEST_CASE(snapshots_lie_at_the_end_and_at_the_interval) {
   BOOST_TEST(next_snapshot(896, 1000, 256) == 0);
   BOOST_TEST(next_snapshot(0, 1025, 256) == 256);
   BOOST_TEST(next_snapshot(768, 1025, 256) == 1024);
+  const std::vector<std::int32_t> checkpoints{100, 200, 255, 256, 700, 999, 4000};
+  BOOST_TEST(next_snapshot(0, 1000, 0, 1, checkpoints) == 128); // 100 has no whole block before it
+  BOOST_TEST(next_snapshot(128, 1000, 0, 1, checkpoints) == 256);
+  BOOST_TEST(next_snapshot(130, 1000, 0, 1, checkpoints) == 256);
+  BOOST_TEST(next_snapshot(256, 1000, 0, 1, checkpoints) == 640);
+  BOOST_TEST(next_snapshot(256, 1000, 512, 1, checkpoints) == 512);
+  BOOST_TEST(next_snapshot(512, 1000, 512, 1, checkpoints) == 640);
+  BOOST_TEST(next_snapshot(640, 1000, 0, 1, checkpoints) == 896);
+  BOOST_TEST(next_snapshot(640, 1000, 0, 140, checkpoints) == 768); // not behind the rows that are its own
+  BOOST_TEST(next_snapshot(896, 1000, 0, 1, checkpoints) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(limits_that_cannot_work_are_refused_with_a_remedy) {

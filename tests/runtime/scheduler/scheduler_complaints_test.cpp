@@ -475,6 +475,26 @@ BOOST_AUTO_TEST_CASE(c15_prompts_that_are_not_chunked_leave_snapshots_too) {
   }
 }
 
+// engine.md §20.4: a conversation's boundaries are kept before anybody has parted there.
+BOOST_AUTO_TEST_CASE(c15_the_first_that_shares_up_to_a_checkpoint_finds_it) {
+  for (const std::int32_t at : {0, 300, 600}) {
+    core_world w(small_limits(true));
+    for (std::uint64_t id = 1; id <= 2; ++id) {
+      list prompt = made_prompt(700);
+      const list end = made_prompt(300, static_cast<std::int32_t>(10 * id));
+      prompt.insert(prompt.end(), end.begin(), end.end());
+      core_request r(id, prompt, 10, id);
+      if (at > 0)
+        r.ask.chunk_checkpoints = std::make_shared<const list>(list{at, at + 1, 5000});
+      BOOST_REQUIRE(w.submit(r));
+      w.run();
+      BOOST_TEST(w.results[id].tokens == alone(r, w), each);
+    }
+    BOOST_TEST(w.results[2].cached == at / 128 * 128);
+    BOOST_TEST(w.healthy(), w.trouble);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(c15_what_a_running_sequence_has_computed_can_be_found) {
   core_world w(small_limits(true));
   BOOST_REQUIRE(w.submit(core_request(1, made_prompt(300), 200, 1)));

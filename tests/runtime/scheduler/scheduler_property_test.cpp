@@ -126,6 +126,11 @@ private:
       p.golden_token_ids = {pick(0, vocab_ - 1), r.spec->eos_ids[0], pick(0, vocab_ - 1)};
     if (chance(10))
       r.spec->logit_rows = {0, length - 1};
+    if (chance(20)) {
+      const int at = pick(1, length);
+      r.ask.chunk_checkpoints =
+          std::make_shared<const std::vector<std::int32_t>>(std::vector<std::int32_t>{at, at + pick(1, 300)});
+    }
     r.ask.priority = chance(70) ? 0 : pick(-2, 2);
     if (chance(10))
       r.ask.deadline_steps = pick(1, 400);
