@@ -36,7 +36,8 @@ memory_question question_of(const check_model_options& o, const model_config& c)
     throw config_error("command line", "--max-model-len", std::to_string(o.max_model_len),
                        "the model has " + std::to_string(c.max_position_embeddings) + " positions",
                        "give less, or leave the option out");
-  memory_question q{o.ep, 0, o.max_num_seqs, o.max_num_batched_tokens, o.max_model_len, o.verify == "rejection", false, {}};
+  memory_question q{o.ep,  0, o.max_num_seqs, o.max_num_batched_tokens, o.max_model_len, o.verify == "rejection",
+                    false, {}};
   if (o.device_gibibytes > 0)
     q.device_bytes = static_cast<std::int64_t>(o.device_gibibytes * gibibyte);
   return q;

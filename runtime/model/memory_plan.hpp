@@ -13,8 +13,8 @@ struct memory_question {
   int expert_slots = 0; // routed experts of each layer on a device, copies among them; 0: an equal share
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
-  int max_model_len = 0;  // 0: the configuration's max_position_embeddings
-  bool rejection = false; // drafts are verified by rejection: their logits are kept
+  int max_model_len = 0;       // 0: the configuration's max_position_embeddings
+  bool rejection = false;      // drafts are verified by rejection: their logits are kept
   bool defers_drafter = false; // runner_options::defers_drafter: each state slot keeps features for the drafter's cache
   std::optional<std::int64_t> device_bytes;
 };

@@ -1,6 +1,6 @@
-// A request's chunk_checkpoints: prompt positions that others are likely to share, such as the end of a system message or
-// of a turn of a conversation (engine.md §4). A chunk of the prompt ends, and the prefix cache keeps the state, at the last
-// whole block before each. They change no token.
+// A request's chunk_checkpoints: prompt positions that others are likely to share, such as the end of a system message
+// or of a turn of a conversation (engine.md §4). A chunk of the prompt ends, and the prefix cache keeps the state, at
+// the last whole block before each. They change no token.
 #pragma once
 #include "runtime/base/result.hpp"
 #include <cstdint>
