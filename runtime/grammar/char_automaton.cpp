@@ -620,6 +620,32 @@ std::uint64_t char_dfa::min_length() const {
   }
 }
 
+std::vector<std::uint64_t> char_dfa::distances() const {
+  std::vector<std::uint32_t> first(size() + 1), from(edges_.size()), order;
+  for (const edge& e : edges_)
+    ++first[e.target + 1];
+  for (std::size_t s = 0; s < size(); ++s)
+    first[s + 1] += first[s];
+  std::vector<std::uint32_t> at(first.begin(), first.end() - 1);
+  for (std::uint32_t s = 0; s < size(); ++s)
+    for (const edge& e : edges(s))
+      from[at[e.target]++] = s;
+  constexpr std::uint64_t far = ~std::uint64_t{0};
+  std::vector<std::uint64_t> out(size(), far);
+  for (std::uint32_t s = 0; s < size(); ++s)
+    if (accepts_[s]) {
+      out[s] = 0;
+      order.push_back(s);
+    }
+  for (std::size_t i = 0; i < order.size(); ++i) // nearest first
+    for (std::uint32_t k = first[order[i]]; k < first[order[i] + 1]; ++k)
+      if (out[from[k]] == far) {
+        out[from[k]] = out[order[i]] + 1;
+        order.push_back(from[k]);
+      }
+  return out;
+}
+
 std::optional<std::uint64_t> char_dfa::max_length() const {
   // Every state is alive, so a cycle means words of any length. Longest path by removing states without predecessors.
   std::vector<std::uint32_t> incoming(size());

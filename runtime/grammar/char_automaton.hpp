@@ -108,6 +108,7 @@ public:
   bool is_everything() const;
   bool contains(std::u32string_view text) const;
   std::uint64_t min_length() const;                // of a language that is not empty
+  std::vector<std::uint64_t> distances() const;    // by state: characters of the shortest word from there
   std::optional<std::uint64_t> max_length() const; // none: unbounded
   // All words, shortest first, if there are at most `limit`.
   std::optional<std::vector<std::u32string>> enumerate(std::size_t limit) const;

@@ -144,12 +144,18 @@ frontier frontier_store::make(const item& only) {
   return intern(items);
 }
 
-frontier frontier_store::detached(frontier f, std::span<const std::uint32_t> stand_in) {
+frontier frontier_store::detached(frontier f) {
   const std::lock_guard hold(growing_);
+  const std::vector<std::uint32_t>& below = network_->uncounted_below;
   std::vector<item> out(items(f).begin(), items(f).end());
   for (item& i : out) {
-    i.state = stand_in[i.state];
     i.then = open_;
+    if (const std::uint32_t uncounted = below.empty() ? 0 : below[i.state]; uncounted > 0) {
+      if (i.high > 0 || i.low >= uncounted)
+        continue;
+      i.low = i.high = UINT32_MAX;
+    }
+    i.state = network_->stand_in[i.state];
   }
   return intern(out);
 }

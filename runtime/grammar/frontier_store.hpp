@@ -101,8 +101,9 @@ public:
   // That of any_caller alone: as a continuation it marks where its rule has ended.
   frontier open() const { return open_; }
   bool has_ended(frontier f) const { return !items(f).empty() && items(f).back().state == any_caller; }
-  // The same states as f, each replaced by `stand_in` of it, for any caller.
-  frontier detached(frontier f, std::span<const std::uint32_t> stand_in);
+  // The states of f, all of text rules, each replaced by its stand_in, for any caller; counts that play no part yet are
+  // mark_rule::uncounted, others leave their state as it is.
+  frontier detached(frontier f);
 
   const rule_network& network() const { return *network_; }
   std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

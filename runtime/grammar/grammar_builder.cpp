@@ -390,21 +390,42 @@ grammar_expr grammar_builder::json_string(std::uint64_t min_length, std::uint64_
   return sequence({literal("\""), repeat(json_char(), min_length, max_length), literal("\"")});
 }
 
-grammar_expr grammar_builder::json_string(const char_dfa& decoded) {
+// The characters of a JSON string in an automaton that counts them: states stand for themselves whatever the count is.
+// Where only a longer word could follow, the count allows no reading.
+grammar_expr grammar_builder::counted(const char_dfa& language, std::uint64_t max_length) {
+  const std::vector<std::uint64_t> rest = language.distances();
+  grammar_graph g;
+  g.states = static_cast<std::uint32_t>(language.size());
+  for (std::uint32_t s = 0; s < g.states; ++s) {
+    if (language.accepts(s))
+      g.accepting.push_back(s);
+    std::map<std::uint32_t, char_set> by_target;
+    for (const char_dfa::edge& e : language.edges(s))
+      if (rest[e.target] < max_length)
+        by_target[e.target].add(e.low, e.high);
+    for (const auto& [target, set] : by_target) {
+      const grammar_rule character{at(chars(set, text_form::json_string)).first};
+      g.add_marked(s, target, character, {.counts = true, .room = max_length - rest[target]});
+    }
+  }
+  return graph(g);
+}
+
+grammar_expr grammar_builder::json_string(const char_dfa& decoded, std::optional<std::uint64_t> max_length) {
   if (decoded.is_everything())
-    return json_string(0);
-  if (decoded.empty())
+    return json_string(0, max_length.value_or(unbounded));
+  if (decoded.empty() || (max_length && decoded.min_length() > *max_length))
     return never();
   const std::size_t hash = decoded.hash();
   const auto [first, last] = strings_.equal_range(hash);
   for (auto it = first; it != last; ++it)
-    if (it->second.first == decoded)
-      return call(it->second.second);
-  const grammar_rule r =
-      define("string", sequence({literal("\""), regular(decoded, text_form::json_string), literal("\"")}));
+    if (it->second.max_length == max_length && it->second.decoded == decoded)
+      return call(it->second.rule);
+  const grammar_expr inside = max_length ? counted(decoded, *max_length) : regular(decoded, text_form::json_string);
+  const grammar_rule r = define("string", sequence({literal("\""), inside, literal("\"")}));
   rules_[r.index].text = true;
   budget_.memory(decoded.bytes());
-  strings_.emplace(hash, std::pair(decoded, r));
+  strings_.emplace(hash, string_rule{decoded, max_length, r});
   return call(r);
 }
 

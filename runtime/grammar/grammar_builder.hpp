@@ -112,7 +112,8 @@ public:
   // Pieces of JSON text that are best shared: the same words as one would build by hand, and with ready-made masks.
   grammar_expr json_char(); // one character in every spelling
   grammar_expr json_string(std::uint64_t min_length, std::uint64_t max_length = unbounded); // with its quotes
-  grammar_expr json_string(const char_dfa& decoded); // with its quotes; equal languages share a rule
+  // With its quotes; equal languages share a rule. max_length, of words of that language, is counted.
+  grammar_expr json_string(const char_dfa& decoded, std::optional<std::uint64_t> max_length = {});
 
   compile_budget& budget() const { return budget_; }
 
@@ -158,6 +159,7 @@ private:
   grammar_expr utf8_chars(const char_set& one_of);
   grammar_expr json_chars(const char_set& one_of);
   grammar_expr hex_range(unsigned low, unsigned high, int digits);
+  grammar_expr counted(const char_dfa& language, std::uint64_t max_length);
 
   compile_budget& budget_;
   std::vector<node> nodes_;
@@ -169,8 +171,13 @@ private:
   std::vector<rule> rules_;
   std::string remark_if_empty_;
   using set_key = std::pair<text_form, std::vector<std::pair<char32_t, char32_t>>>;
-  std::map<set_key, grammar_expr> chars_;                                           // made before
-  std::unordered_multimap<std::size_t, std::pair<char_dfa, grammar_rule>> strings_; // by hash
+  std::map<set_key, grammar_expr> chars_; // made before
+  struct string_rule {
+    char_dfa decoded;
+    std::optional<std::uint64_t> max_length;
+    grammar_rule rule;
+  };
+  std::unordered_multimap<std::size_t, string_rule> strings_; // by hash
 };
 
 } // namespace troupe

@@ -271,7 +271,8 @@ private:
                                                                [](const json_value* v) { return v->is(kind::string); });
     if (any_character)
       return builder_.json_string(a.min_length, a.max_length.value_or(unbounded));
-    return builder_.json_string(places_.texts(a));
+    const schema_places::limited_texts all = places_.texts_and_limit(a);
+    return builder_.json_string(all.texts, all.max_length);
   }
 
   // --- arrays

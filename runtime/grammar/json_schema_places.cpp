@@ -17,6 +17,8 @@ constexpr std::size_t max_joint_branches = 4;       // of anyOf that may hold to
 constexpr std::size_t max_trials = 256;             // alternatives looked at for a proof of emptiness
 constexpr int max_proof_depth = 8;                  // places below each other in such a proof
 constexpr std::uint64_t max_proof_items = 16;
+constexpr std::uint64_t most_product_states =
+    512; // of a language and its longest length; beyond, characters are counted
 
 schema_literal holds(schema_index s) {
   return {claim::holds, s, nullptr};
@@ -869,7 +871,7 @@ std::uint64_t schema_places::listed_items(const schema_alternative& a) {
   return listed;
 }
 
-char_dfa schema_places::texts(const schema_alternative& a) {
+schema_places::limited_texts schema_places::texts_and_limit(const schema_alternative& a) {
   if (!(a.types & type_string))
     return {};
   char_dfa out = char_dfa::everything();
@@ -884,17 +886,30 @@ char_dfa schema_places::texts(const schema_alternative& a) {
   if (!words.empty())
     out = out.subtract(char_dfa::words(words));
   if (out.empty())
-    return out;
+    return {};
   // Lengths that the rest implies already are not counted once more.
   const std::uint64_t min = out.min_length() >= a.min_length ? 0 : a.min_length;
   std::optional<std::uint64_t> max = a.max_length;
   if (const auto longest = max ? out.max_length() : std::nullopt; longest && *longest <= *max)
     max.reset();
-  if (min > 0 || max) {
+  const bool counted = max && *max > most_product_states / out.size();
+  if (min > 0 || (max && !counted)) {
     document_.budget().pairs(out.size());
-    out = out.intersect(char_dfa::length(min, max));
+    out = out.intersect(char_dfa::length(min, counted ? std::nullopt : max));
   }
-  return out;
+  if (!counted)
+    return {std::move(out), {}};
+  if (out.empty() || out.min_length() > *max)
+    return {};
+  return {std::move(out), max};
+}
+
+char_dfa schema_places::texts(const schema_alternative& a) {
+  limited_texts all = texts_and_limit(a);
+  if (!all.max_length)
+    return std::move(all.texts);
+  document_.budget().pairs(all.texts.size());
+  return all.texts.intersect(char_dfa::length(0, all.max_length));
 }
 
 char_dfa schema_places::texts(const schema_place& place) {
@@ -967,7 +982,8 @@ std::optional<std::vector<const json_value*>> schema_places::all_values(const sc
         }
       }
       if (a.types & type_string) {
-        const auto words = texts(a).enumerate(limit);
+        const limited_texts all = texts_and_limit(a);
+        const auto words = all.max_length ? std::nullopt : all.texts.enumerate(limit);
         if (!words)
           return std::nullopt;
         for (const std::u32string& word : *words) {
@@ -1009,7 +1025,7 @@ bool schema_places::surely_empty(const schema_place& place, const schema_alterna
   try {
     if ((a.types & type_number) && !number_spellings(numbers(a)).empty())
       return false;
-    if ((a.types & type_string) && !texts(a).empty())
+    if ((a.types & type_string) && !texts_and_limit(a).texts.empty())
       return false;
   } catch (const automaton_too_large&) {
     return false;

@@ -137,6 +137,12 @@ public:
   // The decoded strings of a place, or of an alternative. Throws grammar_failure.
   char_dfa texts(const schema_place& place);
   char_dfa texts(const schema_alternative& a);
+  // The same, but a limit of their length that would make many states is left to be counted; `texts` has words within.
+  struct limited_texts {
+    char_dfa texts;
+    std::optional<std::uint64_t> max_length;
+  };
+  limited_texts texts_and_limit(const schema_alternative& a);
   static number_rules numbers(const schema_alternative& a); // kinds and excluded values with the bounds
 
   // The values of an alternative's enum or const that satisfy the place.

@@ -13,6 +13,8 @@ std::uint64_t count(std::uint64_t marks) {
 } // namespace
 
 std::optional<std::uint64_t> mark_rule::behind(std::uint64_t marks) const {
+  if (counts)
+    return marks == uncounted ? std::optional(marks) : marks < room ? std::optional(marks + 1) : std::nullopt;
   if ((once && (marks & puts) != 0) || (goes_on && (open & ~marks) == 0))
     return std::nullopt;
   marks |= puts;

@@ -1,5 +1,6 @@
 // Marks that readings put on their way, at most 64: what the set of those put allows and asks for. The keys of a JSON
-// object that may come in any order, and each once, are such marks.
+// object that may come in any order, and each once, are such marks. Or, in place of a set, how many readings there
+// were: the characters of a text that is matched by an automaton and limited in length.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -8,6 +9,11 @@
 namespace troupe {
 
 struct mark_rule {
+  // The marks are the number of readings, this one may make it `room`; `uncounted` stays what it is. The rest says
+  // nothing then.
+  bool counts = false;
+  static constexpr std::uint64_t uncounted = ~std::uint64_t{0};
+
   std::uint64_t puts = 0; // a bit, or nothing
   bool once = false;      // only if it is not put yet
   bool goes_on = false;   // reads what stands between two members: another reading must be able to follow

@@ -36,6 +36,7 @@ mask_maker::mask_maker(std::shared_ptr<const rule_network> network, std::shared_
     known_tables_[i].store(tables_[i].get(), std::memory_order_relaxed);
   for (std::uint32_t s = 0; s < network->stand_in.size(); ++s)
     stand_ins_ |= network->stand_in[s] != s && network->stand_in[s] != rule_network::no_text;
+  stand_ins_ |= !network->uncounted_below.empty();
 }
 
 // Counted as if it were made here, even if somebody has made it since the grammar was compiled: what others do
@@ -152,7 +153,7 @@ frontier mask_maker::text_place(frontier f) {
   for (const frontier_store::item& i : items)
     if (i.state >= frontier_store::any_caller || stand_in[i.state] == rule_network::no_text || i.then != items[0].then)
       return dead_frontier;
-  return store_.detached(f, stand_in);
+  return store_.detached(f);
 }
 
 // Null: the work is spent.
@@ -209,8 +210,9 @@ std::size_t mask_maker::fill_text(frontier f, frontier place, const std::uint32_
     return 0;
   const text_mask& inside = *known_inside;
   const auto items = store_.items(f), known = store_.items(place);
-  const bool same = std::equal(items.begin(), items.end(), known.begin(), known.end(),
-                               [](const auto& a, const auto& b) { return a.state == b.state; });
+  const bool same =
+      std::equal(items.begin(), items.end(), known.begin(), known.end(),
+                 [](const auto& a, const auto& b) { return a.state == b.state && a.low == b.low && a.high == b.high; });
   base = same ? inside.row : inside.near_row;
   std::copy(base, base + vocabulary_->words(), row);
   std::size_t nodes = cheap_walk + 1;
@@ -251,6 +253,8 @@ std::optional<mask_maker::loop_place> mask_maker::loop_at(frontier f, mask_work&
         code = l.max == unbounded && i.low >= l.min ? l.table : -1;
       } else if (e.kind == edge_kind::call && e.to == i.state) {
         code = net.rules[e.what].table;
+      } else if (e.kind == edge_kind::mark && e.to == i.state && net.marks[e.what].marks.counts && i.high != 0) {
+        code = net.rules[net.marks[e.what].rule].table; // a count that plays no part
       }
       if (code < 0 || code == tried)
         continue;

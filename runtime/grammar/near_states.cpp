@@ -75,10 +75,15 @@ private:
             reached.push_back(e.to);
           continue;
         }
-        v.alone |= e.kind == edge_kind::loop || e.kind == edge_kind::pick || e.kind == edge_kind::mark ||
+        const bool counts = e.kind == edge_kind::mark && net_.marks[e.what].marks.counts;
+        v.alone |= e.kind == edge_kind::loop || e.kind == edge_kind::pick || (e.kind == edge_kind::mark && !counts) ||
                    e.kind == edge_kind::leave || e.kind == edge_kind::tokens ||
                    (e.kind == edge_kind::call && net_.rules[e.what].can_be_empty) || place_[e.to] == none;
         v.edges.push_back(e);
+        if (counts) { // compared for small counts only, which allow every reading
+          v.edges.back().kind = edge_kind::call;
+          v.edges.back().what = net_.marks[e.what].rule;
+        }
       }
     }
     std::sort(v.edges.begin(), v.edges.end(), [](const rule_network::edge& a, const rule_network::edge& b) {
@@ -115,6 +120,20 @@ private:
   std::vector<view> views_;
 };
 
+void find_small_counts(rule_network& net) {
+  for (const rule_network::state_range& r : net.text_rules) {
+    std::uint64_t least = 0; // room of a reading that counts
+    for (std::uint32_t i = net.first[r.begin]; i < net.first[r.end]; ++i)
+      if (const rule_network::edge& e = net.edges[i]; e.kind == edge_kind::mark && net.marks[e.what].marks.counts)
+        least = least == 0 ? net.marks[e.what].marks.room : std::min(least, net.marks[e.what].marks.room);
+    if (least <= near_bytes)
+      continue;
+    net.uncounted_below.resize(net.states());
+    std::fill(net.uncounted_below.begin() + r.begin, net.uncounted_below.begin() + r.end,
+              static_cast<std::uint32_t>(std::min<std::uint64_t>(least - near_bytes, UINT32_MAX)));
+  }
+}
+
 } // namespace
 
 void find_stand_ins(rule_network& net, compile_budget& budget) {
@@ -129,6 +148,7 @@ void find_stand_ins(rule_network& net, compile_budget& budget) {
         counting.push_back(s);
     }
   budget.memory(4 * net.states());
+  find_small_counts(net);
   if (counting.empty())
     return;
   const std::vector<std::uint32_t> first = near_classes(net, counting, budget).run();

@@ -8,7 +8,7 @@ namespace troupe {
 // So many bytes ahead states are compared; few tokens are longer, and those are looked at one by one.
 inline constexpr std::uint32_t near_bytes = 24;
 
-// Fills net.stand_in for the states of net.text_rules.
+// Fills net.stand_in and net.uncounted_below for the states of net.text_rules.
 void find_stand_ins(rule_network& net, compile_budget& budget);
 
 } // namespace troupe

@@ -537,8 +537,8 @@ rule_network make_rule_network(const grammar_builder& builder, grammar_rule root
 
 std::size_t rule_network::bytes() const {
   std::size_t sum = sizeof(*this) + edges.size() * sizeof(edge) + first.size() * 4 + is_end.size() +
-                    stand_in.size() * 4 + rules.size() * sizeof(rule) + loops.size() * sizeof(loop) +
-                    marks.size() * sizeof(marked);
+                    (stand_in.size() + uncounted_below.size()) * 4 + rules.size() * sizeof(rule) +
+                    loops.size() * sizeof(loop) + marks.size() * sizeof(marked);
   for (const rule& r : rules)
     sum += r.opening.size() * 4;
   for (const byte_dfa& d : round_dfas)

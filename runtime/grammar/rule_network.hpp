@@ -72,6 +72,8 @@ struct rule_network {
   // By state of a text rule: a state that reads the same for near_bytes bytes, perhaps itself; no_text for others.
   // Empty where there are no text rules.
   std::vector<std::uint32_t> stand_in;
+  // By state of a text rule that counts its characters: smaller counts play no part for near_bytes bytes; else 0.
+  std::vector<std::uint32_t> uncounted_below;
   static constexpr std::uint32_t no_text = UINT32_MAX;
   std::uint32_t root = 0;
   std::uint32_t mark_graphs = 0;
