@@ -3,6 +3,7 @@
 #include "runtime/grammar/loop_table.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
 #include <boost/test/unit_test.hpp>
+#include <random>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -96,30 +97,117 @@ BOOST_AUTO_TEST_CASE(loops_that_many_tokens_leave) {
   }
 }
 
-// A pattern that counts words, met with a length: states that only long texts tell apart share masks, which callers and
+// A pattern that counts words, met with lengths: states that only long texts tell apart share masks, which callers and
 // long tokens must still tell apart.
 BOOST_AUTO_TEST_CASE(counted_words_of_bounded_length) {
-  constraint what;
-  what.kind = constraint_kind::json;
-  what.text = R"({"type":"object","additionalProperties":false,"required":["a","b"],"properties":{
-    "a":{"type":"string","pattern":"^(?:[^ ]+ +){0,9}[^ ]+$","maxLength":90},
-    "b":{"type":"string","pattern":"^(?:[^ ]+ +){0,9}[^ ]+$","maxLength":90}}})";
-  what.schema.max_whitespace = 1;
-  const auto made = compile_constraint(what, real_vocabulary());
-  BOOST_REQUIRE(made);
-  const auto& grammar = *made;
-  const rule_network& net = grammar->network();
-  BOOST_TEST(net.text_rules.size() == 1); // equal strings share a rule
-  std::size_t shared = 0;
-  for (std::uint32_t s = 0; s < net.stand_in.size(); ++s)
-    shared += net.stand_in[s] != rule_network::no_text && net.stand_in[s] != s;
-  BOOST_TEST(shared > net.states() / 3);
-  const std::string words = "one two  three f\\u00f6ur\\t5 six " + std::string(52, '-');
-  check_along(grammar, "{\"a\":\"" + words + " 8\",\"b\":\"x\"}");
-  check_along(grammar,
-              "{\"a\":\"a b c d e f g h i j\",\"b\":\"a b c d e f g h i" + std::string(20, ' ') + "\xE4\xBD\xA0\"}");
-  BOOST_TEST(!matches(grammar, "{\"a\":\"a b c d e f g h i j k\",\"b\":\"x\"}"));
-  BOOST_TEST(!matches(grammar, "{\"a\":\"" + std::string(91, 'x') + "\",\"b\":\"x\"}"));
+  for (const bool least : {false, true}) { // which makes many states
+    constraint what;
+    what.kind = constraint_kind::json;
+    const std::string of_words = std::string(R"({"type":"string","pattern":"^(?:[^ ]+ +){0,9}[^ ]+$","maxLength":90)") +
+                                 (least ? R"(,"minLength":60})" : "}");
+    what.text = R"({"type":"object","additionalProperties":false,"required":["a","b"],"properties":{"a":)" + of_words +
+                R"(,"b":)" + of_words + "}}";
+    what.schema.max_whitespace = 1;
+    const auto made = compile_constraint(what, real_vocabulary());
+    BOOST_REQUIRE(made);
+    const auto& grammar = *made;
+    const rule_network& net = grammar->network();
+    BOOST_TEST(net.text_rules.size() == 1); // equal strings share a rule
+    std::size_t shared = 0;
+    for (std::uint32_t s = 0; s < net.stand_in.size(); ++s)
+      shared += net.stand_in[s] != rule_network::no_text && net.stand_in[s] != s;
+    if (least)
+      BOOST_TEST(shared > 200u);
+    else
+      BOOST_TEST(net.states() < 100u);
+    const std::string words = "one two  three f\\u00f6ur\\t5 six " + std::string(52, '-');
+    const std::string x(least ? 60 : 1, 'x');
+    check_along(grammar, "{\"a\":\"" + words + " 8\",\"b\":\"" + x + "\"}");
+    if (!least)
+      check_along(grammar, "{\"a\":\"a b c d e f g h i j\",\"b\":\"a b c d e f g h i" + std::string(20, ' ') +
+                               "\xE4\xBD\xA0\"}");
+    BOOST_TEST(!matches(grammar, "{\"a\":\"a b c d e f g h i j k\",\"b\":\"" + x + "\"}"));
+    BOOST_TEST(!matches(grammar, "{\"a\":\"" + std::string(91, 'x') + "\",\"b\":\"" + x + "\"}"));
+    BOOST_TEST(matches(grammar, "{\"a\":\"" + std::string(59, 'x') + "\",\"b\":\"" + x + "\"}") == !least);
+  }
+}
+
+// A language and a limit of length that would make too many states: characters are counted beside the automaton. The
+// same texts and masks as those of the automaton of both, far from the limit and close to it.
+BOOST_AUTO_TEST_CASE(texts_of_a_language_and_a_counted_length) {
+  const char_dfa words = char_dfa::of_states(std::vector<char_dfa::raw_state>{
+      // words of letters or of one astral character, a dot between two, behind the last one an x: no prefix of a text
+      // that lacks room for the x can be read
+      {false, {{'a', 'w', 1}, {0x1F600, 0x1F600, 1}, {'x', 'x', 2}}},
+      {false, {{'.', '.', 0}, {'a', 'w', 1}, {'x', 'x', 2}}},
+      {true, {{'x', 'x', 2}}}});
+  const std::string face = "\xF0\x9F\x98\x80", escaped = "\\ud83d\\ude00";
+  for (const std::uint64_t max : {3, 30, 60}) {
+    const auto counted = built([&](grammar_builder& b) {
+      return b.sequence({b.json_string(words, max), b.literal(","), b.json_string(words, max)});
+    });
+    const auto whole = built([&](grammar_builder& b) {
+      const char_dfa both = words.intersect(char_dfa::length(0, max));
+      return b.sequence({b.json_string(both), b.literal(","), b.json_string(both)});
+    });
+    BOOST_TEST(counted->network().marks.size() > 0u);
+    BOOST_TEST(whole->network().marks.empty());
+    BOOST_TEST(counted->network().uncounted_below.empty() == (max < 26));
+    BOOST_TEST(counted->network().states() < 200u);
+    std::mt19937_64 random(max);
+    for (int i = 0; i < 300; ++i) {
+      std::string text = "\"";
+      std::uint64_t length = random() % (max + 3);
+      for (std::uint64_t at = 0; at < length; ++at)
+        text += at + 1 == length    ? "x"
+                : random() % 9 == 0 ? "."
+                : random() % 9 == 0 ? face
+                : random() % 9 == 0 ? escaped
+                                    : "w";
+      text += "\",\"x\"";
+      BOOST_TEST(matches(counted, text) == matches(whole, text), text);
+    }
+    const auto along = [&](const std::string& inside) {
+      check_along(counted, "\"" + inside + "x\",\"" + inside + "x\"");
+    };
+    along("");
+    along("w" + std::string(max - 2, 'a'));
+    along(max == 3 ? escaped + "w" : face + ".hello." + escaped + std::string(max - 14, 'b') + ".w");
+    BOOST_TEST(!matches(counted, "\"" + std::string(max, 'w') + "x\",\"x\""));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(formats_and_patterns_with_a_length) {
+  const auto compiled = [](const std::string& schema) {
+    constraint what;
+    what.kind = constraint_kind::json;
+    what.text = schema;
+    const auto made = compile_constraint(what, real_vocabulary());
+    if (!made)
+      BOOST_FAIL(schema << ": " << made.failure().message);
+    return *made;
+  };
+  const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
+  const auto email = compiled(R"({"type":"string","format":"email","minLength":3,"maxLength":64})");
+  check_along(email, quoted(std::string(50, 'a') + "@example.com.x"));
+  BOOST_TEST(matches(email, quoted(std::string(50, 'a') + "@example.com.x")));
+  BOOST_TEST(!matches(email, quoted(std::string(51, 'a') + "@example.com.x")));
+  BOOST_TEST(!matches(email, quoted("a.b")));
+  const auto uri = compiled(R"({"type":"string","format":"uri","minLength":1,"maxLength":2083})");
+  BOOST_TEST(matches(uri, quoted("https://example.org/" + std::string(2063, 'a'))));
+  BOOST_TEST(!matches(uri, quoted("https://example.org/" + std::string(2064, 'a'))));
+  const auto name = compiled(R"({"type":"string","pattern":"^arn:[a-z]+:[0-9]{12}:.+$","maxLength":2048})");
+  BOOST_TEST(matches(name, quoted("arn:x:123456789012:" + std::string(2029, '-'))));
+  BOOST_TEST(!matches(name, quoted("arn:x:123456789012:" + std::string(2030, '-'))));
+  const auto either = compiled(R"({"anyOf":[{"type":"string","format":"email","maxLength":254},{"type":"null"}]})");
+  BOOST_TEST(matches(either, "null"));
+  BOOST_TEST(matches(either, quoted("a@b.co")));
+  constraint never;
+  never.kind = constraint_kind::json;
+  never.text = R"({"type":"string","pattern":"^(?:[ab]{40}c)+$","maxLength":40})";
+  const auto none = compile_constraint(never, real_vocabulary());
+  BOOST_REQUIRE(!none);
+  BOOST_TEST(none.failure().code == "so_unsatisfiable");
 }
 
 // What may come next in a list of different values depends on the set of those read, which goes along with the place:
