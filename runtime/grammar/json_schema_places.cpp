@@ -513,8 +513,6 @@ private:
     combinations_fail(ways, n);
     for (const schema_node::doubt& d : n.doubts)
       ways.push_back(cannot_fail(d.types, d.path));
-    if (n.format)
-      ways.push_back(cannot_fail(type_string, n.path + "/format"));
     if (n.unique_items)
       ways.push_back(cannot_fail(type_array, n.path + "/uniqueItems"));
     if (n.unevaluated_items)
@@ -552,7 +550,7 @@ private:
                       })});
   }
 
-  static void texts_fail(std::vector<branch>& ways, const schema_node& n) {
+  void texts_fail(std::vector<branch>& ways, const schema_node& n) const {
     if (n.min_length.value_or(0) > 0)
       ways.push_back(
           {only(type_string), rule([m = *n.min_length - 1](schema_alternative& a) { lower(a.max_length, m); })});
@@ -564,6 +562,12 @@ private:
       ways.push_back({only(type_string), rule([p = n.pattern](schema_alternative& a) {
                         a.texts.push_back({p, false});
                       })});
+    if (n.format) { // texts that cannot have it; for a proof of emptiness all that may not have it
+      const bool partial = n.format->possible.has_value() && exact_;
+      ways.push_back({only(type_string), rule([f = n.format, partial](schema_alternative& a) {
+                        a.texts.push_back({partial ? &*f->possible : &f->texts, false, partial});
+                      })});
+    }
   }
 
   static task at_least_items(std::uint64_t count) {
