@@ -21,7 +21,7 @@ constexpr std::size_t max_unique_values = 64;
 constexpr std::size_t max_marks = 64;            // members that are kept in one set
 constexpr std::size_t max_without_marks = 11;    // members in any order where that cannot be
 constexpr std::size_t max_free_beside_rules = 6; // the same where their order may as well be fixed
-constexpr std::size_t places_of_keys = 3;        // of the characters by which keys are told apart
+constexpr std::size_t places_of_keys = 2;        // of the characters by which keys are told apart
 constexpr std::size_t max_side_rules = 4;        // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {

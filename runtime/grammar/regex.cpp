@@ -59,7 +59,8 @@ private:
   [[noreturn]] static void anchor_inside(const char_pattern& p, char mark) {
     fail_compile("so_syntax", std::string("regular expression: anchor inside: '") + mark + "' at position " +
                                   std::to_string(p.position + 1) +
-                                  " can never match there; anchors stand at the ends of a branch only");
+                                  " is none of the ends of a branch, where alone anchors are read; leave it out or "
+                                  "write the cases down as branches");
   }
 
   grammar_builder& builder_;

@@ -505,9 +505,11 @@ error scheduler_core::refusal_of(const sequence& s, std::int32_t token) {
   const std::string who = "request " + s.spec->request_id + ": ";
   if (s.matcher->overflowed())
     return {"so_too_complex", who + too_complex_to_follow};
-  const bool forced = s.output.size() < s.spec->params.golden_token_ids.size();
-  return {"so_internal", who + "output token " + std::to_string(s.output.size()) + ", id " + std::to_string(token) +
-                             (forced ? " of golden_token_ids" : "") + ", is not within the constraint"};
+  const std::string which = who + "output token " + std::to_string(s.output.size()) + ", id " + std::to_string(token);
+  if (s.output.size() < s.spec->params.golden_token_ids.size()) // what the request says contradicts itself
+    return {"invalid_params",
+            which + " of golden_token_ids, is not within the constraint; give ids that so_args allows"};
+  return {"so_internal", which + ", is not within the constraint"};
 }
 
 // Up to the one that ends the sequence; what was accepted behind it never was. A token outside the constraint is not

@@ -322,9 +322,10 @@ BOOST_AUTO_TEST_CASE(c10_a_forced_token_outside_the_constraint_ends_its_request_
   BOOST_REQUIRE(w.submit(constrained(2, 10, 50, stub_constraint("regex", "[a-z]{5,9}"))));
   w.run();
   BOOST_TEST(w.healthy(), w.trouble);
-  BOOST_TEST(w.results[1].failure.code == "so_internal");
+  BOOST_TEST(w.results[1].failure.code == "invalid_params");
   BOOST_TEST(w.results[1].failure.message ==
-             "request r1: output token 2, id 26 of golden_token_ids, is not within the constraint");
+             "request r1: output token 2, id 26 of golden_token_ids, is not within the constraint; give ids "
+             "that so_args allows");
   BOOST_TEST(w.results[1].tokens == (std::vector<std::int32_t>{0, 1}), boost::test_tools::per_element());
   BOOST_TEST(int(w.results[2].end) == int(finish_reason::stop));
 }

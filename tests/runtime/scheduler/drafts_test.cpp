@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_sequence_that_the_host_paces_has_explicit_drafts) {
 }
 
 // speculation.md §13, test 10; engine.md C11.
-BOOST_AUTO_TEST_CASE(an_end_inside_a_block_cuts_there) {
+BOOST_AUTO_TEST_CASE(c11_an_end_inside_a_block_cuts_there) {
   for (const bool async : {false, true})
     for (const bool paced : {false, true})
       for (std::int32_t k = 1; k <= 15; ++k)
