@@ -388,9 +388,10 @@ void hear(self_ptr self, const hb& h) {
   carry_out(self, out);
 }
 
-// How long a step may take depends on what an engine is for.
+// How long a step may take depends on what an engine is for; the first one of any may take as long as a prompt's.
 liveness_limits limits_of(const membership_state& st, const membership_state::entry& e) {
   liveness_limits l = st.setup.limits;
+  l.first_step_ms = l.stuck_ms;
   if (e.known.who.role == member_role::worker && e.known.who.rank < st.setup.stuck_ms.size())
     l.stuck_ms = st.setup.stuck_ms[e.known.who.rank];
   return l;

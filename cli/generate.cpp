@@ -90,8 +90,7 @@ public:
     while (!ended_.empty() && ended_.begin()->first == next_) {
       const generation_result result = std::move(ended_.begin()->second);
       ended_.erase(ended_.begin());
-      next_ = result.failure || next_.second + 1 == outputs_ ? std::pair{next_.first + 1, 0}
-                                                             : std::pair{next_.first, next_.second + 1};
+      next_ = next_.second + 1 == outputs_ ? std::pair{next_.first + 1, 0} : std::pair{next_.first, next_.second + 1};
       if (!show(result))
         return false;
     }

@@ -6,6 +6,7 @@
 #include "cli/verbs.hpp"
 #include "runtime/base/pending_file.hpp"
 #include "runtime/model/config.hpp"
+#include "runtime/request/seeds.hpp"
 #include <array>
 #include <atomic>
 #include <future>
@@ -121,11 +122,17 @@ private:
       branches_ += r.params.n;
       return;
     }
-    generation_event refused{.id = r.request.id, .index = 0, .text = {}, .result = generation_result{}};
-    refused.result->id = r.request.id;
-    refused.result->finish_reason = "error";
-    refused.result->failure = id.failure();
-    hand_over(refused);
+    const int branches = r.params.n >= 1 && r.params.n <= max_branches ? r.params.n : 1;
+    for (int index = 0; index < branches; ++index) { // each has its line, as it has when the engine ends the request
+      generation_event refused{.id = r.request.id, .index = index, .text = {}, .result = generation_result{}};
+      refused.result->id = r.request.id;
+      refused.result->index = index;
+      if (r.params.seq_seed)
+        refused.result->seq_seed = branch_seed(*r.params.seq_seed, static_cast<std::uint32_t>(index));
+      refused.result->finish_reason = "error";
+      refused.result->failure = id.failure();
+      hand_over(refused);
+    }
   }
 
   void deliver() {

@@ -1,4 +1,5 @@
 #include "cluster/liveness.hpp"
+#include <algorithm>
 
 namespace troupe {
 
@@ -16,7 +17,8 @@ liveness::verdict liveness::judge(const liveness_limits& limits, std::int64_t no
     return verdict::dead;
   if (silent_ms(now) >= limits.suspect_ms)
     return verdict::suspect;
-  return works_ && still_ms(now) >= limits.stuck_ms ? verdict::stuck : verdict::well;
+  const std::int64_t longest = steps_ == 0 ? std::max(limits.stuck_ms, limits.first_step_ms) : limits.stuck_ms;
+  return works_ && still_ms(now) >= longest ? verdict::stuck : verdict::well;
 }
 
 } // namespace troupe

@@ -8,6 +8,7 @@ namespace troupe {
 struct liveness_limits {
   std::int64_t suspect_ms = 1000, dead_ms = 3000; // without a word
   std::int64_t stuck_ms = 90000;                  // with work and without a step
+  std::int64_t first_step_ms = 0; // likewise before its first step, if that is longer: it finds every cache cold
 };
 
 class liveness {

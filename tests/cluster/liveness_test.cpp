@@ -53,6 +53,27 @@ BOOST_AUTO_TEST_CASE(work_without_a_step_is_stuck) {
   BOOST_TEST(is(l, 463000, verdict::dead)); // silent is worse than stuck
 }
 
+BOOST_AUTO_TEST_CASE(the_first_step_may_take_longer) {
+  liveness_limits limits;
+  limits.stuck_ms = 6000, limits.first_step_ms = 90000;
+  liveness l(0);
+  std::int64_t now = 0;
+  for (; now <= 89800; now += 200)
+    l.hear(0, true, true, now);
+  BOOST_TEST((l.judge(limits, 89999) == verdict::well));
+  l.hear(0, true, true, 90000);
+  BOOST_TEST((l.judge(limits, 90000) == verdict::stuck));
+  for (; now <= 96000; now += 200)
+    l.hear(1, true, true, now);
+  BOOST_TEST((l.judge(limits, 95999) == verdict::well)); // since 90000
+  BOOST_TEST((l.judge(limits, 96000) == verdict::stuck));
+  limits.first_step_ms = 0;
+  liveness other(0);
+  for (now = 0; now <= 6000; now += 200)
+    other.hear(0, true, true, now);
+  BOOST_TEST((other.judge(limits, 6000) == verdict::stuck));
+}
+
 BOOST_AUTO_TEST_CASE(a_process_started_anew_counts_from_zero) {
   liveness l(0);
   l.hear(900, true, true, 1000);

@@ -66,6 +66,27 @@ BOOST_AUTO_TEST_CASE(every_line_is_answered_once_and_bad_ones_fail_alone) {
   BOOST_TEST(contains(message("w/0"), "prompt = 7"));
 }
 
+// One line for each (id, index), also of a request that no engine may see.
+BOOST_AUTO_TEST_CASE(every_branch_of_a_refused_request_has_its_line) {
+  const auto run = troupe_reading(request("never", 4000, ", \"n\": 3, \"seq_seed\": 7") + request("a", 2) +
+                                      request("many", 2, ", \"n\": 500"),
+                                  {"batch", "--kv-blocks", "4", "-", "-"});
+  BOOST_TEST(run.exit_code == 1);
+  std::map<std::string, nlohmann::json> lines;
+  for (const auto& line : json_lines(run.out))
+    BOOST_TEST(lines.emplace(line["id"].get<std::string>() + "/" + line["index"].dump(), line).second);
+  BOOST_TEST(lines.size() == 5u);
+  std::set<std::uint64_t> seeds;
+  for (const char* key : {"never/0", "never/1", "never/2"}) {
+    BOOST_TEST(lines[key]["error"]["code"] == "no_space", key);
+    seeds.insert(lines[key]["seq_seed"].get<std::uint64_t>());
+  }
+  BOOST_TEST(seeds.size() == 3u);
+  BOOST_TEST(seeds.contains(7u));
+  BOOST_TEST(lines["a/0"]["error"].is_null());
+  BOOST_TEST(lines["many/0"]["error"]["code"] == "invalid_params");
+}
+
 BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_company) {
   std::string input;
   for (int i = 0; i < 24; ++i)
