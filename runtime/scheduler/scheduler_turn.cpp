@@ -401,24 +401,24 @@ std::int32_t scheduler_core::plan_drafts(std::int32_t budget) {
   }
   budget -= std::min(forced, budget - settled);
   planner_.plan(draft_plan_.round + 1, draft_candidates_, draft_plan_);
-  auto& lengths = draft_plan_.lengths;
-  for (std::size_t i = 0; settled > 0 && i < lengths.size(); ++i)
-    if (const std::int32_t n = settled_drafts(*candidates_[i]); n > lengths[i]) {
-      draft_plan_.total_rows += n - lengths[i];
-      lengths[i] = n;
+  auto& drafts = draft_plan_.lengths;
+  for (std::size_t i = 0; settled > 0 && i < drafts.size(); ++i)
+    if (const std::int32_t n = settled_drafts(*candidates_[i]); n > drafts[i]) {
+      draft_plan_.total_rows += n - drafts[i];
+      drafts[i] = n;
     }
-  const auto planned = static_cast<std::int32_t>(draft_plan_.total_rows) - static_cast<std::int32_t>(lengths.size());
+  const auto planned = static_cast<std::int32_t>(draft_plan_.total_rows) - static_cast<std::int32_t>(drafts.size());
   if (planned <= budget)
     return planned;
   std::int32_t left = budget;
-  scratch_.assign(lengths.size(), 0);
-  for (std::size_t i = 0; settled > 0 && i < lengths.size(); ++i)
+  scratch_.assign(drafts.size(), 0);
+  for (std::size_t i = 0; settled > 0 && i < drafts.size(); ++i)
     left -= scratch_[i] = settled_drafts(*candidates_[i]);
   for (std::int32_t level = 0; level < limits_.nextn && left > 0; ++level)
-    for (std::size_t i = 0; i < lengths.size() && left > 0; ++i)
-      if (lengths[i] > level && scratch_[i] <= level)
+    for (std::size_t i = 0; i < drafts.size() && left > 0; ++i)
+      if (drafts[i] > level && scratch_[i] <= level)
         ++scratch_[i], --left;
-  lengths.swap(scratch_);
+  drafts.swap(scratch_);
   return budget;
 }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <ctime>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -33,9 +34,17 @@ void check_damaged(constraint_kind kind, const std::string& file, std::vector<st
   const auto end = clock::now() + std::chrono::seconds(seconds);
   unsigned long inputs = 0;
   std::size_t followed = 0;
-  for (; inputs < most && (seconds == 0 || clock::now() < end); ++inputs)
-    followed += fuzz::try_constraint(kind, texts.next()) == fuzz::outcome::followed;
-  BOOST_TEST_MESSAGE(inputs << " inputs, " << followed << " of them compiled and followed");
+  double slowest_ms = 0;
+  std::string slowest;
+  for (; inputs < most && (seconds == 0 || clock::now() < end); ++inputs) {
+    const std::string text = texts.next();
+    const std::clock_t before = std::clock();
+    followed += fuzz::try_constraint(kind, text) == fuzz::outcome::followed;
+    if (const double ms = 1e3 * static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC; ms > slowest_ms)
+      slowest_ms = ms, slowest = text;
+  }
+  BOOST_TEST_MESSAGE(inputs << " inputs, " << followed << " of them compiled and followed; the slowest took "
+                            << slowest_ms << " ms: " << slowest);
   BOOST_TEST(followed > inputs / 50); // damage must leave some whole
 }
 
