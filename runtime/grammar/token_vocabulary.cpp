@@ -145,10 +145,11 @@ std::shared_ptr<const loop_table> token_vocabulary::table_of(const byte_dfa& rou
 void token_vocabulary::keep(const std::shared_ptr<const loop_table>& table) const {
   const auto at = std::find(recent_.begin(), recent_.end(), table);
   recent_.splice(recent_.begin(), recent_, at != recent_.end() ? at : recent_.insert(recent_.end(), table));
-  std::size_t bytes = 0;
+  std::size_t bytes = 0, count = 0;
   for (auto t = recent_.begin(); t != recent_.end();) {
     bytes += (*t)->bytes();
-    t = bytes > kept_table_bytes && t != recent_.begin() ? recent_.erase(t) : std::next(t);
+    const bool kept = t == recent_.begin() || (++count < most_kept_tables && bytes <= kept_table_bytes);
+    t = kept ? std::next(t) : recent_.erase(t);
   }
 }
 

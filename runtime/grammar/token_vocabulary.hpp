@@ -79,7 +79,8 @@ public:
   // Null where there is none now.
   std::shared_ptr<const loop_table> known_table(const byte_dfa& round, std::optional<std::uint32_t> below = {}) const;
 
-  static constexpr std::size_t kept_table_bytes = std::size_t{32} << 20; // of tables that perhaps nobody holds
+  // Of tables that perhaps nobody holds; all of them are looked at whenever one is used.
+  static constexpr std::size_t kept_table_bytes = std::size_t{32} << 20, most_kept_tables = 64;
 
 private:
   void keep(const std::shared_ptr<const loop_table>& table) const;

@@ -225,6 +225,23 @@ BOOST_AUTO_TEST_CASE(tables_of_loops_are_given_back) {
       alive += table->bytes();
   BOOST_TEST(alive <= token_vocabulary::kept_table_bytes);
   BOOST_TEST(!made.back().expired());
+  // where they are small, not very many: each use looks at all
+  const std::vector<std::string_view> texts{"a", "bc"};
+  const auto small = std::make_shared<const token_vocabulary>(texts, 3, 2);
+  made.clear();
+  for (char32_t c = 0x4E00; made.size() < 2 * token_vocabulary::most_kept_tables; ++c) {
+    constraint what;
+    what.kind = constraint_kind::regex;
+    what.text = "[^" + to_utf8(std::u32string(1, c)) + "]*";
+    const auto grammar = compile_constraint(what, small);
+    BOOST_REQUIRE(grammar);
+    constraint_matcher(*grammar).fill(row.data());
+    const auto table = small->known_table((*grammar)->network().round_dfas.at(0));
+    BOOST_REQUIRE(table);
+    made.push_back(table);
+  }
+  BOOST_TEST(std::ranges::count_if(made, [](const auto& m) { return !m.expired(); }) ==
+             static_cast<std::ptrdiff_t>(token_vocabulary::most_kept_tables));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
