@@ -365,6 +365,13 @@ grammar_expr grammar_builder::text(std::u32string_view text, text_form form) {
   return sequence(parts);
 }
 
+static std::map<std::uint32_t, char_set> chars_by_target(const char_dfa& language, std::uint32_t state) {
+  std::map<std::uint32_t, char_set> out;
+  for (const char_dfa::edge& e : language.edges(state))
+    out[e.target].add(e.low, e.high);
+  return out;
+}
+
 grammar_expr grammar_builder::regular(const char_dfa& language, text_form form) {
   if (language.empty())
     return never();
@@ -373,10 +380,7 @@ grammar_expr grammar_builder::regular(const char_dfa& language, text_form form) 
   for (std::uint32_t s = 0; s < g.states; ++s) {
     if (language.accepts(s))
       g.accepting.push_back(s);
-    std::map<std::uint32_t, char_set> by_target;
-    for (const char_dfa::edge& e : language.edges(s))
-      by_target[e.target].add(e.low, e.high);
-    for (const auto& [target, set] : by_target)
+    for (const auto& [target, set] : chars_by_target(language, s))
       g.add_edge(s, target, chars(set, form));
   }
   return graph(g);
@@ -399,11 +403,9 @@ grammar_expr grammar_builder::counted(const char_dfa& language, std::uint64_t ma
   for (std::uint32_t s = 0; s < g.states; ++s) {
     if (language.accepts(s))
       g.accepting.push_back(s);
-    std::map<std::uint32_t, char_set> by_target;
-    for (const char_dfa::edge& e : language.edges(s))
-      if (rest[e.target] < max_length)
-        by_target[e.target].add(e.low, e.high);
-    for (const auto& [target, set] : by_target) {
+    for (const auto& [target, set] : chars_by_target(language, s)) {
+      if (rest[target] >= max_length)
+        continue;
       const grammar_rule character{at(chars(set, text_form::json_string)).first};
       g.add_marked(s, target, character, {.counts = true, .room = max_length - rest[target]});
     }
