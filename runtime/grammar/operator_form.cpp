@@ -38,10 +38,48 @@ public:
   }
 
 private:
-  bool is_self(grammar_expr e) const { return builder_.at(e).what == kind::call && builder_.at(e).first == rule_.index; }
+  bool is_self(grammar_expr e) const {
+    return builder_.at(e).what == kind::call && builder_.at(e).first == rule_.index;
+  }
   bool is_group(grammar_expr e) const {
     return builder_.at(e).what == kind::call &&
            std::find(group_.begin(), group_.end(), grammar_rule{builder_.at(e).first}) != group_.end();
+  }
+
+  // Whether it is seen at once that the empty word is one of e's.
+  bool can_be_empty(grammar_expr e) const {
+    for (std::size_t calls = 0;; ++calls) {
+      const grammar_builder::node& n = builder_.at(e);
+      if (n.what != kind::call || calls == most_group || !builder_.defined({n.first}))
+        break;
+      e = builder_.body_of({n.first});
+    }
+    const grammar_builder::node& n = builder_.at(e);
+    if (n.what != kind::alternatives)
+      return e == builder_.empty() || (n.what == kind::repeat && n.min == 0);
+    const auto parts = builder_.children(n);
+    builder_.budget().work(parts.size());
+    return parts.size() <= most_product && std::find(parts.begin(), parts.end(), builder_.empty()) != parts.end();
+  }
+
+  // The words of e, of which one is empty, so that no other is where e shows it.
+  std::vector<word> without_empty(grammar_expr e) const {
+    while (builder_.at(e).what == kind::call)
+      e = builder_.body_of({builder_.at(e).first});
+    const grammar_builder::node& n = builder_.at(e);
+    std::vector<word> out{{}};
+    if (n.what == kind::alternatives) {
+      for (const grammar_expr part : builder_.children(n))
+        if (part != builder_.empty())
+          out.push_back({part});
+    } else if (n.what == kind::repeat && n.max == 1) {
+      out.push_back({{n.first}});
+    } else if (n.what == kind::repeat && n.max == unbounded) {
+      out.push_back({{n.first}, e});
+    } else if (n.what == kind::repeat) {
+      out.push_back({e});
+    }
+    return out;
   }
 
   // Rules that stand at the ends of words of r, the rule itself included if it does.
@@ -55,9 +93,12 @@ private:
       const grammar_builder::node& n = builder_.at(open[i]);
       const auto parts = n.what == kind::sequence || n.what == kind::alternatives ? builder_.children(n)
                                                                                   : std::span<const grammar_expr>();
-      if (n.what == kind::sequence) {
-        open.push_back(parts.front());
-        open.push_back(parts.back());
+      if (n.what == kind::sequence) { // what can be empty at an end may be left out there
+        std::size_t first = 0, last = parts.size() - 1;
+        for (; open.push_back(parts[first]), first < last && can_be_empty(parts[first]); ++first)
+          ;
+        for (; open.push_back(parts[last]), first < last && can_be_empty(parts[last]); --last)
+          ;
       } else if (n.what == kind::alternatives) {
         for (const grammar_expr part : parts.first(std::min(parts.size(), most_nodes)))
           if (builder_.at(part).what != kind::bytes)
@@ -150,21 +191,33 @@ private:
     return true;
   }
 
-  // Puts the bodies of the group's rules where these stand at the ends of words.
+  // Puts the bodies of the group's rules where these stand at the ends of words, and the words of what can be empty
+  // there before or behind the rule.
   bool replace_group(std::vector<word>& words) const {
-    if (group_.empty())
-      return true;
     std::size_t replaced = 0;
     for (std::size_t i = 0; i < words.size();) {
       const word w = words[i];
-      if (w.empty() || replaced == most_group || words.size() > most_product ||
-          (!is_group(w.front()) && !is_group(w.back()))) {
+      const auto hides = [&](std::size_t at, std::size_t inner) {
+        return w.size() > 1 && !is_self(w[at]) && (is_self(w[inner]) || can_be_empty(w[inner])) &&
+               can_be_empty(w[at]) && std::any_of(w.begin(), w.end(), [&](grammar_expr e) { return is_self(e); });
+      };
+      std::size_t at = w.size();
+      bool whole = true;
+      if (!w.empty() && replaced < most_group && words.size() <= most_product) {
+        at = is_group(w.front()) ? 0 : is_group(w.back()) ? w.size() - 1 : w.size();
+        whole = at < w.size();
+        if (!whole && hides(0, 1))
+          at = 0;
+        else if (!whole && hides(w.size() - 1, w.size() - 2))
+          at = w.size() - 1;
+      }
+      if (at == w.size()) {
         ++i;
         continue;
       }
       ++replaced;
-      const std::size_t at = is_group(w.front()) ? 0 : w.size() - 1;
-      const auto body = written_out(builder_.body_of({builder_.at(w[at]).first}), 0);
+      const std::optional<std::vector<word>> body =
+          whole ? written_out(builder_.body_of({builder_.at(w[at]).first}), 0) : without_empty(w[at]);
       if (!body)
         return false;
       std::vector<word> made{word(w.begin(), w.begin() + static_cast<std::ptrdiff_t>(at))};
@@ -208,7 +261,8 @@ private:
         form.operators.push_back(*std::find_if(words.begin(), words.end(), [&](const word& w) {
           return w.size() == k && std::all_of(w.begin(), w.end(), [&](grammar_expr e) { return is_self(e); });
         }));
-      for (auto op = form.operators.end() - static_cast<std::ptrdiff_t>(needed.size()); op != form.operators.end(); ++op)
+      for (auto op = form.operators.end() - static_cast<std::ptrdiff_t>(needed.size()); op != form.operators.end();
+           ++op)
         op->resize(op->size() - 2);
       needed.clear();
     }

@@ -102,6 +102,8 @@ BOOST_AUTO_TEST_CASE(ambiguous_rules_read_like_loops) {
       {"root ::= root root root root | root root root | \"x\"", "root ::= \"x\" | \"x\"{3,}", "x"},
       {"root ::= two | \"x\"\ntwo ::= root root", "root ::= \"x\"+", "x"},
       {"root ::= (two | root) root | \"x\"\ntwo ::= root root", "root ::= \"x\"+", "x"},
+      {"root ::= n root root | \"x\"\nn ::= \"\" | \"-\"", "root ::= z+\nz ::= \"x\" | \"-\" z z", "x"},
+      {"root ::= \"+\"* root root | \"x\"", "root ::= z+\nz ::= \"x\" | \"+\"+ z z", "x"},
       {"root ::= root \"+\" root | root \"!\" | \"-\" root | \"x\"", "root ::= o (\"+\" o)*\no ::= \"-\"* \"x\" \"!\"*",
        "-x!+"},
       {"root ::= root \"+\" root | root root | root root root | \"-\" root | \"x\"",
