@@ -73,6 +73,72 @@ BOOST_AUTO_TEST_CASE(recursion_of_every_kind) {
     BOOST_TEST(!accepts(empties, text), text);
 }
 
+// However many derivations a text has, the places behind it are few, and a mask is no more work after 300 characters
+// than at first.
+BOOST_AUTO_TEST_CASE(ambiguous_rules_read_like_loops) {
+  const auto vocabulary = small_vocabulary({"xx", "x+x", "xxxxxxx", "-x", "x!", "((x"});
+  const auto words = [](std::string_view grammar) { // of up to five letters out of "x+-!", as one text
+    const auto compiled = compile(grammar, small_vocabulary());
+    std::string out;
+    std::vector<std::string> all{""};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (matches(compiled, all[i]))
+        out += all[i] + " ";
+      if (all[i].size() < 5)
+        for (const char c : {'x', '+', '-', '!'})
+          all.push_back(all[i] + c);
+    }
+    return out;
+  };
+  const struct {
+    const char *ambiguous, *plain, *text;
+  } rules[] = {
+      {"root ::= root root | root root root | \"x\"", "root ::= \"x\"+", "x"},
+      {"root ::= root root | \"x\" | \"\"", "root ::= \"x\"*", "x"},
+      {"root ::= root* | \"x\"", "root ::= \"x\"*", "x"},
+      {"root ::= root{3,} | \"x\"", "root ::= \"x\" | \"x\"{3,}", "x"},
+      {"root ::= root{4,} | \"x\"", "root ::= \"x\" | \"x\"{4,}", "x"},
+      {"root ::= root root root | \"x\"", "root ::= \"x\" (\"x\" \"x\")*", "xx"},
+      {"root ::= root root root root | root root root | \"x\"", "root ::= \"x\" | \"x\"{3,}", "x"},
+      {"root ::= two | \"x\"\ntwo ::= root root", "root ::= \"x\"+", "x"},
+      {"root ::= (two | root) root | \"x\"\ntwo ::= root root", "root ::= \"x\"+", "x"},
+      {"root ::= n root root | \"x\"\nn ::= \"\" | \"-\"", "root ::= z+\nz ::= \"x\" | \"-\" z z", "x"},
+      {"root ::= \"+\"* root root | \"x\"", "root ::= z+\nz ::= \"x\" | \"+\"+ z z", "x"},
+      {"root ::= root \"+\" root | root \"!\" | \"-\" root | \"x\"", "root ::= o (\"+\" o)*\no ::= \"-\"* \"x\" \"!\"*",
+       "-x!+"},
+      {"root ::= root \"+\" root | root root | root root root | \"-\" root | \"x\"",
+       "root ::= o (\"+\"? o)*\no ::= \"-\"* \"x\"", "-xx+"},
+  };
+  for (const auto& rule : rules) {
+    BOOST_TEST(words(rule.ambiguous) == words(rule.plain), rule.ambiguous);
+    const auto grammar = compile(rule.ambiguous, vocabulary);
+    constraint_matcher m(grammar);
+    std::vector<std::uint32_t> row(vocabulary->words());
+    std::vector<std::size_t> places;
+    for (int i = 0; i < 150; ++i) {
+      for (const char* c = rule.text; *c != 0; ++c)
+        BOOST_REQUIRE(m.accept(*c));
+      m.fill(row.data());
+      places.push_back(grammar->masks()->store().size());
+    }
+    BOOST_TEST(disagreements(m).empty(), rule.ambiguous);
+    BOOST_TEST(places.back() <= 40u, rule.ambiguous << " has " << places.back() << " places");
+    BOOST_TEST(places.back() == places[20], rule.ambiguous);
+  }
+  // where words of the rule stand inside others, only these count
+  const auto nested = compile("root ::= root root | root \"+\" root | \"(\" root \")\" | \"x\" | \"\"", vocabulary);
+  BOOST_TEST(matches(nested, "(xx(x+x)x)+((x))"));
+  BOOST_TEST(matches(nested, "+()"));
+  BOOST_TEST(!matches(nested, "(x))"));
+  BOOST_TEST(!matches(nested, "((x)"));
+  // two of the rule with three joined by a sign: what stands in the middle is no matter of counting
+  const char* mixed = "root ::= root \"+\" root | root root root | \"x\"";
+  for (const char* text : {"x", "xxx", "x+x", "xx+xx", "x+xxx", "xxxxx", "x+x+x"})
+    BOOST_TEST(accepts(mixed, text), text);
+  for (const char* text : {"xx", "xxxx", "x+xx", "xx+x", "+x"})
+    BOOST_TEST(!accepts(mixed, text), text);
+}
+
 BOOST_AUTO_TEST_CASE(notation) {
   BOOST_TEST(accepts("# comment\nroot ::= \"a\" # more\n  | other\n\nother ::= ( ) \"b\"\n  \"c\"", "bc"));
   BOOST_TEST(accepts("root ::= \"\\x41\\u00e9\\U0001F600\\e\\0\\?\\'\\/\"",
