@@ -37,28 +37,28 @@ BOOST_AUTO_TEST_SUITE(shutdown)
 
 BOOST_AUTO_TEST_CASE(an_end_that_does_not_come_is_made) {
   BOOST_TEST(code_of([] {
-    bounded_end end;
-    end.within(50ms);
-    std::this_thread::sleep_for(60s);
-  }) == 70);
+               bounded_end end;
+               end.within(50ms);
+               std::this_thread::sleep_for(60s);
+             }) == 70);
 }
 
 BOOST_AUTO_TEST_CASE(an_end_in_time_is_left_alone) {
   BOOST_TEST(code_of([] {
-    bounded_end end;
-    end.within(60s);
-  }) == 0);
+               bounded_end end;
+               end.within(60s);
+             }) == 0);
 }
 
 // A suspended shell job, a machine that sleeps.
 BOOST_AUTO_TEST_CASE(time_in_which_the_process_is_stopped_does_not_count) {
   BOOST_TEST(code_of([] {
-    bounded_end end;
-    end.within(700ms);
-    std::this_thread::sleep_for(20ms); // the watch has begun
-    ::raise(SIGSTOP);
-    std::this_thread::sleep_for(30ms);
-  }) == 0);
+               bounded_end end;
+               end.within(700ms);
+               std::this_thread::sleep_for(20ms); // the watch has begun
+               ::raise(SIGSTOP);
+               std::this_thread::sleep_for(30ms);
+             }) == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
