@@ -1,7 +1,6 @@
 #include "runtime/grammar/rule_network.hpp"
 #include "runtime/grammar/left_recursion.hpp"
 #include "runtime/grammar/near_states.hpp"
-#include "runtime/grammar/operator_form.hpp"
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -33,8 +32,6 @@ public:
       net_.rules[p.rule].end = end;
       if (p.dfa >= 0)
         read_dfa(dfas_[static_cast<std::size_t>(p.dfa)], start, end);
-      else if (const auto form = p.source ? operator_form_of(builder_, *p.source) : std::nullopt)
-        read_operators(*form, start, end);
       else
         read(p.body, start, end);
       if (p.text)
@@ -48,9 +45,8 @@ private:
   struct pending {
     std::uint32_t rule;
     grammar_expr body;
-    std::int32_t dfa;                   // index of dfas_, or -1: made of body
-    std::optional<grammar_rule> source; // that it is
-    bool text;                          // grammar_builder::is_text
+    std::int32_t dfa; // index of dfas_, or -1: made of body
+    bool text;        // grammar_builder::is_text
   };
   struct round {
     std::uint32_t rule;
@@ -74,8 +70,7 @@ private:
   }
   [[gnu::noinline]] void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
 
-  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa,
-                         std::optional<grammar_rule> source = {}) {
+  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa, bool text = false) {
     const auto index = static_cast<std::uint32_t>(net_.rules.size());
     net_.rules.emplace_back().name = std::move(name);
     if (dfa >= 0) {
@@ -85,7 +80,7 @@ private:
         net_.round_dfas.push_back(small);
       }
     }
-    todo_.push_back({index, body, dfa, source, source && builder_.is_text(*source)});
+    todo_.push_back({index, body, dfa, text});
     return index;
   }
 
@@ -94,7 +89,8 @@ private:
       return found->second;
     if (!builder_.defined(r))
       fail_compile("so_syntax", "rule \"" + builder_.name_of(r) + "\" is used but not defined; define it");
-    const std::uint32_t index = new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)), r);
+    const std::uint32_t index =
+        new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)), builder_.is_text(r));
     rule_index_.emplace(r.index, index);
     return index;
   }
@@ -172,44 +168,6 @@ private:
         free(to[s], end);
       for (const byte_dfa::edge& e : dfa.states[s].out)
         add({to[s], to[e.target], 0, e.low, e.high, edge_kind::bytes});
-    }
-  }
-
-  void read_word(const operator_form::word& w, std::uint32_t from, std::uint32_t to) {
-    if (w.empty())
-      return free(from, to);
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const std::uint32_t next = i + 1 == w.size() ? to : add_state();
-      read(w[i], from, next);
-      from = next;
-    }
-  }
-
-  void read_operators(const operator_form& form, std::uint32_t start, std::uint32_t end) {
-    const auto operand = [&](std::uint32_t before) {
-      const std::uint32_t behind = add_state();
-      for (const auto& w : form.prefixes)
-        read_word(w, before, before);
-      for (const auto& w : form.operands)
-        read_word(w, before, behind);
-      for (const auto& w : form.suffixes)
-        read_word(w, behind, behind);
-      return behind;
-    };
-    const std::uint32_t first = add_state();
-    free(start, first);
-    const std::uint32_t behind = operand(first);
-    free(behind, end);
-    for (const auto& w : form.operators)
-      read_word(w, behind, first);
-    for (const std::size_t k : form.powers) {
-      std::uint32_t at = behind;
-      for (std::size_t i = 2; i < k; ++i) {
-        const std::uint32_t next = add_state();
-        free(at, next);
-        at = operand(next);
-      }
-      free(at, first);
     }
   }
 
