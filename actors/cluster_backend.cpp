@@ -80,14 +80,12 @@ private:
   void end() {
     tell_from_outside(member_, stop{});
     parts_.end();
-    ended_.within(30s);
   }
 
   cluster_access access_;
   engine_front front_;
-  bounded_end ended_;
   cluster_system_config config_;
-  mutable caf::actor_system system_{config_};
+  mutable bounded_system system_{config_};
   gateway_parts parts_;
   member_actor member_;
   mutable std::mutex mutex_;

@@ -37,9 +37,8 @@ public:
 private:
   void stop_actors();
 
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   membership_actor membership_;
   std::vector<expert_group_actor> groups_;
   leadership_actor leadership_; // null without votes

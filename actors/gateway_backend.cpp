@@ -72,13 +72,11 @@ private:
     tell_from_outside(client_, stop{});
     if (const std::size_t left = wait_for_actors(system_, 30s))
       give_up_on_actors(left);
-    ended_.within(30s);
   }
 
   cluster_access access_;
-  bounded_end ended_;
   cluster_system_config config_;
-  mutable caf::actor_system system_{config_};
+  mutable bounded_system system_{config_};
   engine_front front_; // behind the system, which waits for the last handle of an actor with a thread of its own
   gateway_client_actor client_;
 };

@@ -33,9 +33,8 @@ private:
   void expel(const std::string& why);
   void end();
 
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   gateway_parts parts_;
   metrics_teller_actor metrics_;
   gateway_door_actor entry_;

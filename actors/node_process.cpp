@@ -47,10 +47,10 @@ node_process::~node_process() {
   while (!done_->load() && std::chrono::steady_clock::now() < last) // while workers end, the node is still there
     std::this_thread::sleep_for(5ms);
   tell_from_outside(member_, stop{});
+  unpublish(system_, voter_, port_);
   tell_from_outside(voter_, stop{});
   if (const std::size_t left = wait_for_actors(system_, 5s))
     give_up_on_actors(left);
-  ended_.within(30s);
 }
 
 } // namespace troupe

@@ -30,9 +30,8 @@ public:
   std::optional<std::string> expelled() const;
 
 private:
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   voter_actor voter_;
   std::uint16_t port_ = 0;
   node_agent_actor agent_;

@@ -59,9 +59,8 @@ private:
   std::shared_ptr<context_part> ranks_; // null: its engine is all its own
   std::shared_ptr<bulk_context> bulk_;  // null: everything it talks to shares memory with it
   model_process process_;
-  bounded_end ended_;
   cluster_system_config config_;
-  mutable caf::actor_system system_{config_};
+  mutable bounded_system system_{config_};
   worker_root_actor root_;
   scheduler_actor scheduler_;    // null: another process leads its engine
   expert_store_actor store_;     // null: it holds all experts itself

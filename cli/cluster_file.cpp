@@ -152,7 +152,6 @@ coordinator_client::coordinator_client(const cluster_identity& cluster) : cluste
 coordinator_client::~coordinator_client() {
   if (const std::size_t left = wait_for_actors(system_, std::chrono::seconds(5)))
     give_up_on_actors(left);
-  ended_.within(std::chrono::seconds(30));
 }
 
 // Every coordinator that answers, with what it says of itself.

@@ -61,9 +61,8 @@ public:
 private:
   std::vector<std::pair<membership_actor, cluster_status>> reach(error& why);
   cluster_identity cluster_;
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
 };
 
 // This binary.

@@ -269,7 +269,7 @@ class seen_processes {
 public:
   explicit seen_processes(const state_dir& state) : state_(state) {}
   const std::vector<process_record>& running() {
-    std::erase_if(seen_, [](const process_record& r) { return start_ticks(r.pid) != r.ticks; });
+    std::erase_if(seen_, [](const process_record& r) { return !is_running(r); });
     for (process_record& r : state_.running())
       if (std::ranges::none_of(seen_, [&](const process_record& s) { return s.pid == r.pid && s.ticks == r.ticks; }))
         seen_.push_back(std::move(r));

@@ -54,4 +54,9 @@ result<std::uint16_t> publish(caf::actor_system& system, const Handle& actor, co
   return *port;
 }
 
+// Nobody is led to it there any more. Does not wait for that.
+template <class Handle> void unpublish(caf::actor_system& system, const Handle& actor, std::uint16_t port) {
+  tell_from_outside(system.middleman().actor_handle(), caf::unpublish_atom_v, actor.address(), port);
+}
+
 } // namespace troupe

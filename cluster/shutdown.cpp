@@ -40,8 +40,8 @@ bool threads_to_be_had(std::size_t count) {
 }
 
 std::size_t wait_for_actors(caf::actor_system& system, std::chrono::milliseconds limit, std::size_t expected) {
-  std::chrono::microseconds pause(50),
-      waited(0); // the latter not by a clock: that goes on while the process is stopped
+  // Pauses are added up: a clock goes on while the process is stopped.
+  std::chrono::microseconds pause(50), waited(0);
   for (;; pause = std::min(2 * pause, std::chrono::microseconds(5000))) {
     const std::size_t running = system.registry().running();
     if (running <= expected)
@@ -68,13 +68,25 @@ void bounded_end::within(std::chrono::milliseconds limit) {
     return;
   watch_ = std::thread([this, limit] {
     std::unique_lock lock(mutex_);
-    // Piece by piece: a stop of the process or of its machine takes one of them, not the limit.
+    // Piece by piece: while the process is stopped one of them may run out, not the limit.
     const auto piece = std::max(limit / 20, std::chrono::milliseconds(1));
     for (auto left = limit; left > std::chrono::milliseconds(0); left -= piece)
       if (changed_.wait_for(lock, piece, [this] { return over_; }))
         return;
     leave("the actor system did not end in time");
   });
+}
+
+bounded_system::bounded_system(caf::actor_system_config& config)
+    : caf::actor_system(config), own_detached_(detached_actors()) {}
+
+bounded_system::~bounded_system() {
+  constexpr std::chrono::seconds limit(30);
+  constexpr std::chrono::milliseconds pause(1);
+  within(limit);
+  // Not longer: what somebody holds all the same may still go with the broker.
+  for (std::chrono::milliseconds waited(0); detached_actors() > own_detached_ && waited < limit / 4; waited += pause)
+    std::this_thread::sleep_for(pause);
 }
 
 void give_up_on_actors(std::size_t left, const std::string& before) {

@@ -41,11 +41,11 @@ std::optional<process_record> parse(const fs::path& file) {
   }
 }
 
+} // namespace
+
 bool is_running(const process_record& r) {
   return start_ticks(r.pid) == r.ticks;
 }
-
-} // namespace
 
 void state_dir::make() const {
   for (const char* folder : {"", "run", "log"})

@@ -23,6 +23,8 @@ struct process_record {
   std::string configuration; // digest
 };
 
+bool is_running(const process_record& r);
+
 class state_dir {
 public:
   explicit state_dir(std::string path) : path_(std::move(path)) {}

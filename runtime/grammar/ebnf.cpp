@@ -59,15 +59,15 @@ private:
     std::size_t used_at;
   };
 
-  [[noreturn]] void fail(std::string_view what, std::size_t where) const {
+  [[noreturn]] void fail(std::string_view what, std::size_t where, const char* code = "so_syntax") const {
     std::size_t line = 1, column = 1;
     for (std::size_t i = 0; i < where && i < text_.size(); ++i)
       if (text_[i] == '\n')
         ++line, column = 1;
       else
         ++column;
-    fail_compile("so_syntax", "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
-                                  std::string(what));
+    fail_compile(code, "grammar: line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
+                           std::string(what));
   }
 
   void decode(std::string_view text) {
@@ -274,8 +274,8 @@ private:
   }
 
   [[noreturn, gnu::noinline]] void fail_nested() const {
-    fail_compile("so_too_complex", "grammar: groups are nested more than " +
-                                       std::to_string(builder_.budget().limits().group_nesting) + " deep");
+    fail("groups are nested more than " + std::to_string(builder_.budget().limits().group_nesting) + " deep", at_ - 1,
+         "so_too_complex");
   }
 
   [[gnu::noinline]] grammar_expr atom() {

@@ -35,13 +35,13 @@ public:
   }
 
 private:
-  [[noreturn]] void fail(const std::string& why) const {
+  [[noreturn]] void fail(const std::string& why, const char* code = "so_syntax") const {
     std::size_t line = 1, column = 1;
     for (const char c : text_.substr(0, at_)) {
       column = c == '\n' ? 1 : column + ((c & 0xC0) != 0x80); // characters, not bytes
       line += c == '\n';
     }
-    throw error{"so_syntax", "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + why};
+    throw error{code, "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + why};
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -61,7 +61,7 @@ private:
   json_value value(std::size_t depth) {
     charge_work(1);
     if (depth > limits_.depth)
-      throw error{"so_too_complex", "nested more than " + std::to_string(limits_.depth) + " deep"};
+      fail("nested more than " + std::to_string(limits_.depth) + " deep", "so_too_complex");
     json_value v;
     const char c = peek();
     if (c == '{') {

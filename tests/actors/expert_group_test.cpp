@@ -194,7 +194,6 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_experts_are_others_is_refused) {
 class verifier_client {
 public:
   explicit verifier_client(const small_cluster& c) : config_(c.identity, 1), cluster_(c) {}
-  ~verifier_client() { ended_.within(std::chrono::seconds(30)); }
 
   spec_verifier_actor of(std::uint32_t rank) {
     const auto root = connect<worker_root_actor>(system_, {"127.0.0.1", cluster_.workers.at(rank)->port()});
@@ -224,9 +223,8 @@ private:
     return out;
   }
 
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   const small_cluster& cluster_;
 };
 

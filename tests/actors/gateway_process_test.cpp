@@ -112,10 +112,8 @@ asked begin(const gateway_cluster& c, LLM& llm, ends& all, const std::string& id
 // A process that speaks to the cluster and is gone with the object, without a word.
 struct stranger {
   explicit stranger(const cluster_identity& c) : config(c, 1) {}
-  ~stranger() { ended.within(30s); }
-  bounded_end ended;
   cluster_system_config config;
-  caf::actor_system system{config};
+  bounded_system system{config};
 };
 
 // Takes so long over every request before it says that it has it; nothing comes of them.
@@ -159,6 +157,7 @@ struct lone_client {
   stranger there{cluster.identity}, here{cluster.identity};
   gateway_client_setup setup;
   gateway_entry_actor gateway;
+  std::uint16_t at = 0;
   member_actor member; // of the gateway
   gateway_client_actor client;
   caf::scoped_actor self{here.system};
@@ -177,6 +176,7 @@ struct lone_client {
     gateway = g;
     const auto port = publish(there.system, gateway, {"127.0.0.1", 0});
     BOOST_REQUIRE(port);
+    at = *port;
     member = there.system.spawn<caf::detached>(
         cluster_member,
         member_setup_of(
@@ -205,6 +205,7 @@ struct lone_client {
   void end() {
     tell(self.ptr(), client, stop{});
     tell(self.ptr(), member, stop{});
+    unpublish(there.system, gateway, at);
     caf::anon_send_exit(gateway, caf::exit_reason::user_shutdown);
   }
 };

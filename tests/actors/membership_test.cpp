@@ -39,10 +39,7 @@ public:
     BOOST_REQUIRE(membership);
     membership_ = *membership;
   }
-  ~hand_members() {
-    membership_ = membership_actor();
-    ended_.within(std::chrono::seconds(30));
-  }
+  ~hand_members() { membership_ = membership_actor(); }
 
   static member worker(std::uint32_t rank, std::uint64_t incarnation) {
     member m;
@@ -96,9 +93,8 @@ private:
     return answer;
   }
 
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   caf::scoped_actor self_{system_};
   std::string configuration_;
   membership_actor membership_;

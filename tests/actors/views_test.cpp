@@ -36,7 +36,6 @@ public:
   ~by_hand() {
     tell_from_outside(membership_, stop{});
     membership_ = membership_actor();
-    ended_.within(30s);
   }
 
   void lead(std::uint64_t term) { tell(self_.ptr(), membership_, lease_held{term, 0, steady_ms() + 600000}); }
@@ -98,9 +97,8 @@ public:
   int stand_bys = 0;
 
 private:
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   caf::scoped_actor self_{system_};
   membership_actor membership_;
 };
@@ -254,9 +252,8 @@ BOOST_AUTO_TEST_CASE(words_of_former_leaders_change_nothing) {
   c.at = {"127.0.0.1", 0};
   c.limits = {30000, 60000, 600000}; // nobody is held for dead because the machine is slow
   coordinator_process coordinator(c);
-  bounded_end ended;
   cluster_system_config config(c.cluster, 2);
-  caf::actor_system system(config);
+  bounded_system system(config);
   {
     process_identity p{.cluster = c.cluster, .name = "decode.0", .node = "n0", .incarnation = 10, .beat = 20ms};
     p.cluster.coordinators = {{"127.0.0.1", coordinator.port()}};
@@ -293,13 +290,11 @@ BOOST_AUTO_TEST_CASE(words_of_former_leaders_change_nothing) {
     tell_from_outside(member, stop{});
   }
   BOOST_TEST(wait_for_actors(system, 10s) == 0u);
-  ended.within(30s);
 }
 
 BOOST_AUTO_TEST_CASE(a_process_tells_the_next_leader_what_it_knows) {
-  bounded_end ended;
   cluster_system_config config(identity(), 2);
-  caf::actor_system system(config);
+  bounded_system system(config);
   {
     const auto seen = std::make_shared<taker>();
     const membership_actor coordinator = system.spawn(take_all, seen);
@@ -333,7 +328,6 @@ BOOST_AUTO_TEST_CASE(a_process_tells_the_next_leader_what_it_knows) {
     tell_from_outside(coordinator, stop{});
   }
   BOOST_TEST(wait_for_actors(system, 10s) == 0u);
-  ended.within(30s);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,3 +1,6 @@
+#include "cluster/actor_system.hpp"
+#include "cluster/connect.hpp"
+#include "cluster/control_messages.hpp"
 #include "cluster/shutdown.hpp"
 #include <boost/test/unit_test.hpp>
 #include <csignal>
@@ -31,9 +34,42 @@ int code_of(const std::function<void()>& does) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+struct speaking_config : caf::actor_system_config {
+  speaking_config() { prepare(*this, "troupe test", 2, 500ms, 60000ms); }
+};
+
+voter_actor::behavior_type refuse(voter_actor::pointer self) {
+  return {[](const lease_ask&) { return lease_answer{}; }, [=](const stop&) { self->quit(); }};
+}
+
+// The process of a detached actor ends while that actor still tells those who watch it from elsewhere.
+void end_early() {
+  prepare_process();
+  speaking_config config;
+  bounded_system there(config), here(config);
+  const voter_actor voter = here.spawn<caf::detached>(refuse);
+  const auto port = publish(here, voter, {"127.0.0.1", 0});
+  const auto known = connect<voter_actor>(there, {"127.0.0.1", *port});
+  bool watched = false;
+  caf::scoped_actor self{there};
+  ask(self.ptr(), *known, 30000ms, lease_ask{})
+      .receive([&](const lease_answer&) { watched = true; }, [](const caf::error&) {});
+  if (!watched)
+    ::_exit(1);
+  caf::actor_cast<caf::abstract_actor*>(voter)->attach_functor([] { std::this_thread::sleep_for(300ms); });
+  unpublish(here, voter, *port);
+  tell_from_outside(voter, stop{});
+  if (wait_for_actors(here, 30s) > 0)
+    ::_exit(2);
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(shutdown)
+
+BOOST_AUTO_TEST_CASE(what_an_actor_says_last_does_not_keep_its_process) {
+  BOOST_TEST(code_of(end_early) == 0);
+}
 
 BOOST_AUTO_TEST_CASE(an_end_that_does_not_come_is_made) {
   BOOST_TEST(code_of([] {
@@ -50,7 +86,7 @@ BOOST_AUTO_TEST_CASE(an_end_in_time_is_left_alone) {
              }) == 0);
 }
 
-// A suspended shell job, a machine that sleeps.
+// As a suspended shell job is.
 BOOST_AUTO_TEST_CASE(time_in_which_the_process_is_stopped_does_not_count) {
   BOOST_TEST(code_of([] {
                bounded_end end;

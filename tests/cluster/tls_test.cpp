@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace troupe;
@@ -46,22 +47,19 @@ public:
   ~listening_process() {
     tell_from_outside(voter_, stop{});
     voter_ = voter_actor();
-    ended_.within(30s);
   }
   endpoint at;
 
 private:
-  bounded_end ended_;
   system_with_keys config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   voter_actor voter_;
 };
 
 // Whether it answers somebody who speaks as one does.
 bool answers_to(const tls_files& keys, const endpoint& at) {
-  bounded_end ended;
   system_with_keys config(keys);
-  caf::actor_system system(config);
+  bounded_system system(config);
   bool answered = false;
   {
     const auto found = connect<voter_actor>(system, at);
@@ -70,7 +68,6 @@ bool answers_to(const tls_files& keys, const endpoint& at) {
     ask(self.ptr(), *found, 30000ms, lease_ask{.term = 6, .configuration = {}})
         .receive([&](const lease_answer& a) { answered = a.term == 7; }, [](const caf::error&) {});
   }
-  ended.within(30s);
   return answered;
 }
 

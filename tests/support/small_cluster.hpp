@@ -99,7 +99,6 @@ public:
     BOOST_REQUIRE(membership);
     membership_ = *membership;
   }
-  ~group_client() { ended_.within(std::chrono::seconds(30)); }
 
   ack move(std::int32_t layer, std::int32_t expert, std::uint32_t rank, std::int32_t slot = -1) {
     ack answer{0, ack_code::unknown, "no answer"};
@@ -131,9 +130,8 @@ private:
     return group;
   }
 
-  bounded_end ended_;
   cluster_system_config config_;
-  caf::actor_system system_{config_};
+  bounded_system system_{config_};
   membership_actor membership_;
 };
 

@@ -833,6 +833,8 @@ BOOST_AUTO_TEST_CASE(hostile_schemas_are_answered) {
   BOOST_TEST(answered(nested(300, R"({"not":)", "{}", "}")) == "so_too_complex");
   BOOST_TEST(answered(std::string(5 << 20, '[')) == "so_too_complex");
   BOOST_TEST(answered(std::string(100'000, '[')) == "so_too_complex");
+  BOOST_TEST(refusal("{\n\"not\":" + std::string(300, '[')) ==
+             "so_too_complex: JSON schema: line 2, column 263: nested more than 256 deep");
   answered(nested(10, R"({"oneOf":[{"type":"object","required":["x"]},{"minimum":3},)", "{}", "]}"));
   answered(nested(8, R"({"oneOf":[{"type":"object","properties":{"a":)", R"({"type":"string"})",
                   "}},{\"type\":\"array\"}]}"));
