@@ -66,6 +66,22 @@ void check_snapshot_interval(const sourced_value& v) {
     refuse(v, "states are kept where a cache block of 128 tokens ends", "give a multiple of 128");
 }
 
+// A number below `least` is refused with its own reason. What is no number, or too large, is refused where it is
+// stored.
+void refuse_below(const sourced_value& v, int least, const std::string& why, const std::string& remedy) {
+  int n = least;
+  const char* end = v.value.data() + v.value.size();
+  const auto [rest, fault] = std::from_chars(v.value.data(), end, n);
+  if (fault == std::errc() && rest == end && n < least)
+    refuse(v, why, remedy);
+}
+
+void check_ttft_bound_steps(const sourced_value& v) {
+  refuse_below(v, 1,
+               "prompts that wait for no step wait for no prefill_fill_tokens either: the two contradict each other",
+               "give 1 or more; for prompts that do not wait leave both out");
+}
+
 constexpr std::array table{
     engine_option{"model", &engine_options::model, "DIR", "DEEPINFER_HF_MODEL_DIR",
                   "model folder (default: the embedded model)", 0, 0, check_model},
@@ -121,7 +137,8 @@ constexpr std::array table{
     engine_option{"prefill-fill-tokens", &engine_options::prefill_fill_tokens, "N", nullptr,
                   "prompt rows that prefill waits for while sequences decode (default 0)", 0, 1 << 20},
     engine_option{"ttft-bound-steps", &engine_options::ttft_bound_steps, "N", nullptr,
-                  "steps after which prefill waits no longer for --prefill-fill-tokens (default 16)", 0, 1 << 20},
+                  "steps after which prefill waits no longer for --prefill-fill-tokens (default 16)", 1, 1 << 20,
+                  check_ttft_bound_steps},
     engine_option{"lookahead-tokens", &engine_options::lookahead_tokens, "N", nullptr,
                   "fewest rows of a prompt's chunk, unless the prompt or a kept state ends it (default 0)", 0, 1 << 20},
     engine_option{"ageing-steps", &engine_options::ageing_steps, "N", nullptr,

@@ -40,6 +40,10 @@ status check(const scheduler_limits& l) {
                "must lie in 0..max_num_batched_tokens = " + std::to_string(l.max_num_batched_tokens));
   if (l.ttft_bound_steps < 0)
     return bad("ttft_bound_steps", l.ttft_bound_steps, "use 0 or more");
+  if (l.prefill_fill_tokens > 0 && l.ttft_bound_steps == 0)
+    return bad("ttft_bound_steps", 0,
+               "prompts that wait for no step wait for no rows either, but prefill_fill_tokens = " +
+                   std::to_string(l.prefill_fill_tokens) + "; use 1 or more, or prefill_fill_tokens = 0");
   if (l.lookahead_tokens < 0 || l.lookahead_tokens > l.max_num_batched_tokens)
     return bad("lookahead_tokens", l.lookahead_tokens,
                "must lie in 0..max_num_batched_tokens = " + std::to_string(l.max_num_batched_tokens));

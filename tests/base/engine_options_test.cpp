@@ -73,6 +73,10 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_legal_name_their_place) {
              "give a number from 1 to 4096");
   BOOST_TEST(said("max_num_seqs", "4097") != "");
   BOOST_TEST(said("max_num_seqs", "1x") != "");
+  BOOST_TEST(said("ttft_bound_steps", "0") ==
+             "FILE:3: engine.ttft_bound_steps = 0: prompts that wait for no step wait for no prefill_fill_tokens "
+             "either: the two contradict each other; give 1 or more; for prompts that do not wait leave both out");
+  BOOST_TEST(said("ttft_bound_steps", "1") == "");
   BOOST_TEST(said("snapshot_interval", "100") ==
              "FILE:3: engine.snapshot_interval = 100: states are kept where a cache "
              "block of 128 tokens ends; give a multiple of 128");

@@ -342,6 +342,12 @@ BOOST_AUTO_TEST_CASE(values_of_another_type_and_out_of_range) {
       "gpu[001-017], or gpu[1,3-5]");
   refused("[engine]\nmax_num_seqs = 0\n", "FILE:2: engine.max_num_seqs = 0: this is not a whole number in the legal "
                                           "range; give a number from 1 to 4096");
+  const std::string waits =
+      "ttft_bound_steps = 0: prompts that wait for no step wait for no prefill_fill_tokens either: "
+      "the two contradict each other; give 1 or more; for prompts that do not wait leave both out";
+  refused("[engine]\nprefill_fill_tokens = 64\nttft_bound_steps = 0\n", "FILE:3: engine." + waits);
+  const std::string group = "[[node]]\nname = \"n0\"\nhost = \"127.0.0.1\"\n[[worker_group]]\nname = \"a\"\n";
+  refused_alone(group + "prefill_fill_tokens = 64\nttft_bound_steps = 0\n", "FILE:7: worker_group.a." + waits);
   refused("[engine]\nyoco = \"whole\"\n",
           "FILE:2: engine.yoco = whole: there is no such mode; use off, mask, compact or exact");
   refused("[engine]\nyoco = \"off\"\nyoco_keep = 140\n",

@@ -59,6 +59,10 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(generate_with({"--prefill-fill-tokens", "600"}), {"prefill_fill_tokens = 600", "512"});
   refused(generate_with({"--ttft-bound-steps", "8"}),
           {"ttft_bound_steps = 8", "no effect while prefill_fill_tokens is 0", "give prefill_fill_tokens"});
+  const std::vector<std::string> contradict{"--ttft-bound-steps = 0", "wait for no prefill_fill_tokens either",
+                                            "contradict", "give 1 or more"};
+  refused(generate_with({"--prefill-fill-tokens", "64", "--ttft-bound-steps", "0"}), contradict);
+  refused(generate_with({"--ttft-bound-steps", "0", "--prefill-fill-tokens", "64"}), contradict);
   refused(generate_with({"--lookahead-tokens", "600"}), {"lookahead_tokens = 600", "512"});
   refused(generate_with({"--lookahead-tokens", "16", "--no-chunked-prefill"}),
           {"lookahead_tokens = 16", "no effect without chunked_prefill", "leave one of them out"});
@@ -187,6 +191,7 @@ BOOST_AUTO_TEST_CASE(a_file_sets_options_below_environment_and_flags) {
         std::pair("[engine]\nchunked_prefill = 1\n", "engine.chunked_prefill = 1"),
         std::pair("[engine]\nyoco = \"whole\"\n", "engine.yoco = whole"),
         std::pair("[engine]\nyoco = \"exact\"\nyoco_keep = 600\n", "engine.yoco_keep = 600"),
+        std::pair("[engine]\nprefill_fill_tokens = 64\nttft_bound_steps = 0\n", ":3: engine.ttft_bound_steps = 0"),
         std::pair("[engine]\nseed = 18446744073709551615\n", "in quotes"),
         std::pair("[engine]\nseed = \"18446744073709551616\"\n", "engine.seed = 18446744073709551616"),
         std::pair("[engine]\nseed = \"seven\"\n", "engine.seed = seven"),

@@ -36,6 +36,23 @@ BOOST_AUTO_TEST_CASE(vectors) {
   BOOST_TEST((s.row(11, 5) == context_run{1, 6, 5, 1}));
 }
 
+// engine.md §6.3 for four ranks counts chunks of a step of 128 rows in whole multiples of 8, as places of the split:
+// 20 rows as 24, which leaves 104 (docs/decisions/12). Ranks compute no padding: 20 and 108 rows are 128 in all.
+BOOST_AUTO_TEST_CASE(ranks_compute_no_padding) {
+  for (const auto& [rows, places, most] : {std::tuple(ints{20, 104}, 128, 32), std::tuple(ints{20, 108}, 136, 34)}) {
+    context_split s(4);
+    s.assign(rows);
+    BOOST_TEST(4 * s.places() == places);
+    std::size_t computed = 0, of_one = 0;
+    for (int rank = 0; rank < 4; ++rank) {
+      computed += s.rows_of(rank).size();
+      of_one = std::max(of_one, s.rows_of(rank).size());
+    }
+    BOOST_TEST(computed == static_cast<std::size_t>(rows[0] + rows[1]));
+    BOOST_TEST(of_one <= static_cast<std::size_t>(most));
+  }
+}
+
 // The same step as index arrays: first and last compressed key of every place, the keys of all sequences in one list
 // (ks and ke of engine.md §7.5), from what each row sees.
 BOOST_AUTO_TEST_CASE(vectors_of_visible_keys) {

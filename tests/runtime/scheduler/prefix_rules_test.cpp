@@ -64,6 +64,8 @@ BOOST_AUTO_TEST_CASE(limits_that_cannot_work_are_refused_with_a_remedy) {
   refused([](auto& l) { l.ageing_steps = 0; }, "ageing_steps = 0", "use 1 or more");
   refused([](auto& l) { l.prefill_fill_tokens = 513; }, "prefill_fill_tokens = 513", "512");
   refused([](auto& l) { l.ttft_bound_steps = -1; }, "ttft_bound_steps = -1", "use 0 or more");
+  refused([](auto& l) { l.prefill_fill_tokens = 64, l.ttft_bound_steps = 0; }, "ttft_bound_steps = 0",
+          "but prefill_fill_tokens = 64; use 1 or more, or prefill_fill_tokens = 0");
   refused([](auto& l) { l.lookahead_tokens = 513; }, "lookahead_tokens = 513", "512");
   refused([](auto& l) { l.snapshot_interval = 100; }, "snapshot_interval = 100", "multiple of 128");
 }

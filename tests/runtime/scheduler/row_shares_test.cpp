@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_SUITE(row_shares)
 // The vector of engine.md §6.3 for four context-parallel ranks (B = 128, prompts 20 and 150: 20, which counts 24, and
 // 104) does not apply. There chunks are padded to twice the ranks because every rank computes all places of the split;
 // here ranks leave the padding out (context_split::rows_of), so that a step's rows count as what they are, whatever cp
-// is.
+// is (docs/decisions/12).
 BOOST_AUTO_TEST_CASE(half_in_order_half_to_the_shortest) {
   BOOST_TEST(shares({100}, 256) == (list{100}), each);
   BOOST_TEST(shares({300}, 256) == (list{256}), each); // alone: everything

@@ -44,6 +44,26 @@ BOOST_AUTO_TEST_CASE(prompts_share_the_rows_of_a_step) { // engine.md §6.3: B =
   BOOST_TEST(w.results[2].tokens.size() == 2u);
 }
 
+// The same vector as the original has it, [100, 156] and [144, 50]: there a short prompt waits for the long one before
+// it. Here too where it has no place yet, and gets that of the first, which ends with its first token.
+BOOST_AUTO_TEST_CASE(prompts_follow_each_other_where_there_is_no_place_for_the_third) {
+  auto l = small_limits();
+  l.max_num_seqs = 2;
+  l.prefix_cache = false; // which has prompts cut where their state is kept
+  core_world w(l);
+  for (std::uint64_t i = 0; i < 3; ++i)
+    BOOST_REQUIRE(w.submit(core_request(i + 1, made_prompt(list{100, 300, 50}[i]), i == 0 ? 1 : 2)));
+  BOOST_REQUIRE(turn(w));
+  BOOST_TEST(w.rows() == (list{100, 156}), each);
+  w.finish_step();
+  BOOST_REQUIRE(turn(w));
+  BOOST_TEST((w.out[0].kind == step_kind::prefill));
+  BOOST_TEST(w.rows() == (list{144, 50}), each);
+  w.finish_step();
+  w.run();
+  BOOST_TEST(w.healthy(), w.trouble);
+}
+
 BOOST_AUTO_TEST_CASE(whole_prompts_without_chunking) { // engine.md §6.3: B = 512, prompts 300 300
   auto l = small_limits();
   l.max_num_batched_tokens = 512;

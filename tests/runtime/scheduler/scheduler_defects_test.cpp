@@ -138,28 +138,10 @@ BOOST_AUTO_TEST_CASE(d06_min_tokens_counts_from_the_first_token_of_all) {
   BOOST_TEST(preempted > 20);
 }
 
-// engine.md §6.4 preempts whenever no block is free, and takes the longest output. Here a sequence must need a block,
-// and the last in the order of service gives it.
-BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) {
+BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) { // a full pool in which nobody needs more
   auto l = small_limits();
-  l.kv_blocks = 1 + 4;
-  core_world lone(l); // "A alone, len 512, 4 blocks, free 0": preempted for every token there
-  BOOST_REQUIRE(lone.submit(core_request(1, made_prompt(500), 13)));
-  lone.run();
-  BOOST_TEST(lone.results[1].tokens.size() == 13u);
-  BOOST_TEST(lone.results[1].preemptions == 0);
-  BOOST_TEST(lone.model.rows == 512);
-
-  core_world pair(l); // "A and B, len 257, 2 blocks each, free 0": both need a third; A came first and gets it
-  BOOST_REQUIRE(pair.submit(core_request(1, made_prompt(200), 100, 1)));
-  BOOST_REQUIRE(pair.submit(core_request(2, made_prompt(246, 3), 60, 2)));
-  pair.run();
-  BOOST_TEST(pair.results[1].preemptions == 0);
-  BOOST_TEST(pair.results[2].preemptions == 1); // not when it needed a block itself, but when A did
-  BOOST_TEST(pair.results[1].last_token_step < pair.results[2].last_token_step);
-
   l.kv_blocks = 1 + 5;
-  core_world enough(l); // a full pool in which nobody needs more
+  core_world enough(l);
   BOOST_REQUIRE(enough.submit(core_request(1, made_prompt(250), 6)));
   BOOST_REQUIRE(enough.submit(core_request(2, made_prompt(370, 3), 14)));
   enough.run();
@@ -167,48 +149,112 @@ BOOST_AUTO_TEST_CASE(d07_nothing_is_preempted_without_need) {
   BOOST_TEST(enough.healthy(), enough.trouble);
 }
 
-// engine.md §6.4, second vector: A (30 out, length 300, 3 blocks), B (20, 257, 2) and C (10, 257, 2), one block free.
-// The original gives it to C and preempts A for B, though A needs nothing. Here B, who came before C, takes it; C waits
-// until a block comes back, and nobody loses anything.
-BOOST_AUTO_TEST_CASE(d07_the_last_block_goes_to_who_came_first) {
-  auto l = small_limits();
-  l.kv_blocks = 1 + 8;
-  l.max_num_batched_tokens = 512; // each prompt in one step
-  l.prefix_cache = false;
-  core_world w(l);
-  const core_request a(1, made_prompt(270), 60, 1), b(2, made_prompt(237, 3), 60, 2), c(3, made_prompt(247, 5), 60, 3);
-  const auto run_until = [&](std::uint64_t id, std::size_t tokens) {
+// The vectors of engine.md §6.4 (docs/decisions/12): the original serves the shortest output first and takes from the
+// longest. Where priorities say the same the results are the same; in the order of arrival they are not.
+struct preempted_state {
+  core_world w;
+  std::vector<core_request> all;
+  explicit preempted_state(std::int32_t blocks) : w(limits(blocks)) {}
+  static scheduler_limits limits(std::int32_t blocks) {
+    auto l = small_limits();
+    l.kv_blocks = 1 + blocks;
+    l.max_num_batched_tokens = 512; // each prompt in one step
+    l.prefix_cache = false;
+    return l;
+  }
+  void submit(core_request r, std::int32_t priority) {
+    r.ask.priority = priority;
+    BOOST_REQUIRE(w.submit(r));
+    all.push_back(std::move(r));
+  }
+  void run_until(std::uint64_t id, std::size_t tokens) {
     while (w.results[id].tokens.size() < tokens)
       BOOST_REQUIRE(w.step());
-  };
-  BOOST_REQUIRE(w.submit(a));
-  run_until(1, 11);
-  BOOST_REQUIRE(w.submit(b));
-  run_until(2, 11);
-  BOOST_REQUIRE(w.submit(c));
-  run_until(3, 10);
-  const auto held = [&] {
-    list blocks;
-    for (std::uint64_t id = 1; id <= 3; ++id)
-      blocks.push_back(static_cast<std::int32_t>(w.kv.table(sequence_id{id}).size()));
-    return blocks;
-  };
-  BOOST_TEST(w.results[1].tokens.size() == 30u);
-  BOOST_TEST(w.results[2].tokens.size() == 20u);
-  BOOST_TEST(held() == (list{3, 2, 2}), each);
-  BOOST_TEST(w.core.free_blocks() == 1);
-  BOOST_REQUIRE(turn(w));
-  BOOST_TEST(held() == (list{3, 3, 2}), each);
-  BOOST_REQUIRE(w.out[0].sequences.size() == 2u);
-  BOOST_TEST(w.out[0].sequences[0].spec->id.value == 1u);
-  BOOST_TEST(w.out[0].sequences[1].spec->id.value == 2u);
-  w.run();
-  for (const core_request& r : {a, b, c}) {
-    BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
-    BOOST_TEST(w.results[r.spec->id.value].preemptions == 0);
   }
-  BOOST_TEST(w.results[3].longest_gap > 20); // until A ended
-  BOOST_TEST(w.healthy(), w.trouble);
+  list held() {
+    list blocks;
+    for (const core_request& r : all)
+      blocks.push_back(static_cast<std::int32_t>(w.kv.table(r.spec->id).size()));
+    return blocks;
+  }
+  list in_step() const {
+    list ids;
+    for (const planned_sequence& p : w.out.at(0).sequences)
+      ids.push_back(static_cast<std::int32_t>(p.spec->id.value));
+    return ids;
+  }
+};
+
+// A (57 out, length 257, 2 blocks) and B (11, 257, 2), none free: A is preempted, B gets its third block, one is free.
+BOOST_AUTO_TEST_CASE(d07_who_is_first_gets_the_block_that_both_need) {
+  for (const bool as_the_original : {true, false}) {
+    preempted_state s(4);
+    core_request a(1, made_prompt(200), 100, 1);
+    a.ask.emitted = alone(a, s.w); // it comes from an engine that was lost
+    a.ask.emitted.resize(47);
+    s.submit(a, 0);
+    s.submit(core_request(2, made_prompt(246, 3), 60, 2), as_the_original ? -1 : 0);
+    s.run_until(2, 11);
+    BOOST_TEST(47 + s.w.results[1].tokens.size() == 57u);
+    BOOST_TEST(s.held() == (list{2, 2}), each);
+    BOOST_TEST(s.w.core.free_blocks() == 0);
+    BOOST_REQUIRE(turn(s.w));
+    BOOST_TEST(s.held() == (as_the_original ? list{0, 3} : list{3, 0}), each);
+    BOOST_TEST(s.w.core.free_blocks() == 1);
+    BOOST_TEST(s.in_step() == (as_the_original ? list{2} : list{1}), each);
+    s.w.run();
+    BOOST_TEST(s.w.results[1].preemptions == (as_the_original ? 1 : 0));
+    BOOST_TEST(s.w.results[2].preemptions == (as_the_original ? 0 : 1));
+    BOOST_TEST(s.w.results[2].tokens == alone(s.all[1], s.w), each);
+    BOOST_TEST(s.w.healthy(), s.w.trouble);
+  }
+}
+
+// A (30 out, length 300, 3 blocks), B (20, 257, 2) and C (10, 257, 2), one free: C takes it, A is preempted, B takes
+// one of its three. In the order of arrival B takes the free one, C waits until a block comes back, and nobody loses
+// anything.
+BOOST_AUTO_TEST_CASE(d07_the_last_block_goes_to_who_is_first) {
+  for (const bool as_the_original : {true, false}) {
+    preempted_state s(8);
+    s.submit(core_request(1, made_prompt(270), 60, 1), 0);
+    s.run_until(1, 11);
+    s.submit(core_request(2, made_prompt(237, 3), 60, 2), as_the_original ? -1 : 0);
+    s.run_until(2, 11);
+    s.submit(core_request(3, made_prompt(247, 5), 60, 3), as_the_original ? -2 : 0);
+    s.run_until(3, 10);
+    BOOST_TEST(s.w.results[1].tokens.size() == 30u);
+    BOOST_TEST(s.w.results[2].tokens.size() == 20u);
+    BOOST_TEST(s.held() == (list{3, 2, 2}), each);
+    BOOST_TEST(s.w.core.free_blocks() == 1);
+    BOOST_REQUIRE(turn(s.w));
+    BOOST_TEST(s.held() == (as_the_original ? list{0, 3, 3} : list{3, 3, 2}), each);
+    BOOST_TEST(s.w.core.free_blocks() == (as_the_original ? 2 : 0));
+    BOOST_TEST(s.in_step() == (as_the_original ? list{3, 2} : list{1, 2}), each);
+    s.w.run();
+    for (const core_request& r : s.all) {
+      const core_outcome& o = s.w.results[r.spec->id.value];
+      BOOST_TEST(o.tokens == alone(r, s.w), each);
+      BOOST_TEST(o.preemptions == (as_the_original && r.spec->id.value == 1 ? 1 : 0));
+    }
+    BOOST_TEST((s.w.results[3].longest_gap > 20) == !as_the_original); // until A ended
+    BOOST_TEST(s.w.healthy(), s.w.trouble);
+  }
+}
+
+// A alone, length 512, 4 blocks, none free: there it is preempted for every token, though its row has a place.
+BOOST_AUTO_TEST_CASE(d07_who_needs_no_block_is_not_preempted) {
+  preempted_state s(4);
+  s.submit(core_request(1, made_prompt(500), 13, 1), 0);
+  s.run_until(1, 12);
+  BOOST_TEST(s.held() == (list{4}), each);
+  BOOST_TEST(s.w.core.free_blocks() == 0);
+  BOOST_REQUIRE(turn(s.w));
+  BOOST_TEST(s.held() == (list{4}), each);
+  BOOST_TEST(s.w.rows() == (list{1}), each);
+  s.w.run();
+  BOOST_TEST(s.w.results[1].tokens.size() == 13u);
+  BOOST_TEST(s.w.results[1].preemptions == 0);
+  BOOST_TEST(s.w.model.rows == 512);
 }
 
 BOOST_AUTO_TEST_CASE(d07_the_victim_is_the_last_by_priority_then_arrival) {
