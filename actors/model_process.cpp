@@ -60,6 +60,7 @@ void check_options(const engine_options& o, const model_config& c) {
               "there are " + std::to_string(c.n_routed_experts) + " routed experts to share");
   check_range("cp", o.cp, 1, 64, "");
   check_range("max_num_seqs", o.max_num_seqs, 1, 65536, "");
+  // Flags and files take no fewer than the 128 of a cache block; tests set fewer, to cut prompts everywhere.
   check_range("max_num_batched_tokens", o.max_num_batched_tokens, 1, 1 << 20, "");
   check_range("max_model_len", o.max_model_len, 0, c.max_position_embeddings,
               "0 takes the checkpoint's max_position_embeddings");

@@ -164,7 +164,8 @@ CLI::App* add_check_model(CLI::App& app, check_model_options& o) {
   };
   number("--ep", o.ep, 1, 8192, "devices that share the routed experts (default 1)");
   number("--max-num-seqs", o.max_num_seqs, 1, 65536, "running sequences (default 64)");
-  number("--max-num-batched-tokens", o.max_num_batched_tokens, 1, 1 << 20, "rows of one step (default 512)");
+  number("--max-num-batched-tokens", o.max_num_batched_tokens, 128, 1 << 20,
+         "rows of one step, at least the 128 of a cache block (default 512)");
   number("--max-model-len", o.max_model_len, 0, 1 << 28, "tokens of a request (default 0: as the model allows)");
   verb->add_option("--verify", o.verify,
                    "how drafts are accepted: coupled (default) or rejection, which keeps their logits")

@@ -76,6 +76,10 @@ void refuse_below(const sourced_value& v, int least, const std::string& why, con
     refuse(v, why, remedy);
 }
 
+void check_max_num_batched_tokens(const sourced_value& v) {
+  refuse_below(v, 128, "the rows of a step do not fill one cache block, which has 128", "give 128 or more");
+}
+
 void check_ttft_bound_steps(const sourced_value& v) {
   refuse_below(v, 1,
                "prompts that wait for no step wait for no prefill_fill_tokens either: the two contradict each other",
@@ -91,11 +95,9 @@ constexpr std::array table{
                   0, 1024},
     engine_option{"max-num-seqs", &engine_options::max_num_seqs, "N", nullptr,
                   "running sequences per engine (default 64)", 1, 4096},
-    engine_option{
-        "max-num-batched-tokens", &engine_options::max_num_batched_tokens, "N", nullptr,
-        "rows of one step per engine (default 512); fewer than the 128 of a cache block are allowed, because a "
-        "prompt may be cut anywhere",
-        1, 1 << 20},
+    engine_option{"max-num-batched-tokens", &engine_options::max_num_batched_tokens, "N", nullptr,
+                  "rows of one step per engine, at least the 128 of a cache block (default 512)", 128, 1 << 20,
+                  check_max_num_batched_tokens},
     engine_option{"max-model-len", &engine_options::max_model_len, "N", nullptr,
                   "tokens of prompt and output (default 0: as the model allows)", 0, 1 << 24},
     engine_option{"chunked-prefill", &engine_options::chunked_prefill, "", nullptr,

@@ -5,6 +5,7 @@
 #include "runtime/kv/block_pool.hpp"
 #include "runtime/model/config.hpp"
 #include "tests/support/covering_array.hpp"
+#include "tests/support/hand_engine.hpp"
 #include "tests/support/metric_text.hpp"
 #include "tests/support/sanitizers.hpp"
 #include <algorithm>
@@ -436,9 +437,73 @@ std::vector<std::vector<int>> part_of(const std::vector<std::vector<int>>& rows,
   return part;
 }
 
+// ---- preemption at a given decode step (the engine without actors: who arrives when is up to the test)
+
+// The victim has two blocks, and the request before it needs its third one in decode step `at`, when none is free.
+// Twice: a third request ends soon after and leaves room for the victim to come back, and both grow until that is used
+// up.
+struct preemption {
+  std::size_t at;
+  bool twice = false;
+};
+
+test::hand_request victim_of(std::uint64_t seed, int tokens) {
+  std::mt19937_64 random(seed);
+  test::hand_request r;
+  r.seed = seed;
+  r.params.max_tokens = tokens;
+  r.params.ignore_eos = true;
+  r.params.temperature = seed % 2 == 0 ? 0 : 1;
+  r.params.top_p = seed % 2 == 0 ? 1 : 0.95f;
+  for (std::uint64_t n = 150 + seed % 50; n > 0; --n) // its output reaches the next block behind the last step
+    r.prompt.push_back(static_cast<std::int32_t>(3 + random() % 8000));
+  return r;
+}
+
+std::string name_of(const preemption& p, const test::hand_engine_options& o) {
+  return "preempted at step " + std::to_string(p.at) + (p.twice ? " and again" : "") + ", async " +
+         (o.async ? "on" : "off") + ", prefix cache " + (o.prefix_cache ? "on" : "off") + ", drafts " +
+         std::to_string(o.nextn);
+}
+
+void check_preempted(const preemption& p, test::hand_engine_options o, const test::hand_request& victim) {
+  const test::hand_output alone = test::hand_engine({}).run({victim}, {0}).at(0);
+  BOOST_REQUIRE(std::ssize(alone.tokens) == victim.params.max_tokens);
+  const auto beside = [&](std::size_t prompt, std::size_t tokens) {
+    test::hand_request r = victim_of(77, static_cast<int>(tokens));
+    r.prompt.resize(prompt, 300);
+    return r;
+  };
+  std::vector<test::hand_request> requests{victim, beside(257 - p.at, p.at + (p.twice ? 400 : 8))};
+  std::vector<int> order{1, 0};
+  o.max_rows = 1024;
+  o.kv_blocks = 1 + 4;
+  if (p.twice) {
+    requests.push_back(beside(520, p.at + 10));
+    order = {1, 2, 0};
+    o.kv_blocks += 5;
+  }
+  const test::hand_output found = test::hand_engine(o).run(requests, order).at(0);
+  BOOST_TEST((found == alone), name_of(p, o));
+  BOOST_TEST(found.lost_at.size() >= (p.twice ? 2u : 1u), name_of(p, o));
+  if (o.nextn == 0 && !o.prefix_cache) { // else the steps of the two are not those of a token each
+    BOOST_TEST(found.lost_at.size() == (p.twice ? 2u : 1u), name_of(p, o));
+    BOOST_TEST(found.lost_at.front() == p.at - (o.async ? 1 : 0), name_of(p, o)); // one was in flight
+  }
+}
+
+const std::vector<preemption> preemptions{{1}, {5}, {37}, {5, true}};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(determinism_matrix)
+
+BOOST_AUTO_TEST_CASE(preempted_at_the_first_the_fifth_and_the_37th_step_and_twice) {
+  for (const preemption& p : preemptions)
+    for (const bool async : {false, true})
+      if (async || !test::any_sanitizer)
+        check_preempted(p, {.async = async}, victim_of(p.at + async, p.twice ? 400 : 48));
+}
 
 BOOST_AUTO_TEST_CASE(every_axis_alone) {
   if (test::any_sanitizer) {
@@ -467,6 +532,13 @@ BOOST_AUTO_TEST_CASE(the_whole_matrix) {
   std::vector<std::vector<int>> rows = single_axis_rows();
   std::ranges::copy(pairwise_rows(), std::back_inserter(rows));
   compare(part_of(rows, k, n), requests_of(32, 256));
+  for (std::uint64_t victim = k; victim < 32; victim += n)
+    for (const preemption& p : preemptions)
+      for (const bool async : {false, true})
+        for (const bool prefix_cache : {false, true})
+          for (const int nextn : {0, 5})
+            check_preempted(p, {.async = async, .prefix_cache = prefix_cache, .nextn = nextn},
+                            victim_of(victim, p.twice ? 400 : 256));
 }
 
 // The comparison has to see what it is there for: seeds taken from the order of submission, and other roundings.

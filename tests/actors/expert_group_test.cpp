@@ -71,7 +71,7 @@ std::vector<asked> long_requests(int count, int tokens) {
   return all;
 }
 
-BOOST_AUTO_TEST_CASE(experts_move_while_requests_run_and_no_byte_changes) {
+BOOST_AUTO_TEST_CASE(c20_experts_move_while_requests_run_and_no_byte_changes) {
   const auto all = long_requests(test::by_build(16, 6, 4), test::by_build(160, 60, 40));
   const auto expected = alone(all);
   small_cluster c(2, 2);
@@ -96,6 +96,44 @@ BOOST_AUTO_TEST_CASE(experts_move_while_requests_run_and_no_byte_changes) {
   const expert_placement p{t.pver, t.ranks, t.layers, t.experts, t.slots_per_rank, t.expert_of};
   BOOST_TEST(fault_of(p) == "");
   check_equal(run(llm, all), expected); // under the placement as it is now
+}
+
+// How long a step may take while experts move, in steps: as long as without. A copy that never ends (a byte a second)
+// holds up none of them, and a request takes as many; the slot that is written is in no placement.
+BOOST_AUTO_TEST_CASE(c20_no_step_waits_for_an_expert_that_moves) {
+  const auto all = long_requests(test::by_build(8, 4, 3), test::by_build(60, 30, 20));
+  const auto expected = alone(all);
+  small_cluster c(2, 2);
+  c.copy_bytes_per_s = 1;
+  c.workers.erase(1);
+  c.start(1);
+  LLM llm(c.access());
+  group_client client(c);
+  asked forced; // without drafts, whose number depends on the time of steps
+  forced.request.id = "forced";
+  forced.request.prompt = "The quick brown fox";
+  forced.params.max_tokens = 30;
+  forced.params.seq_seed = 1;
+  for (int i = 0; i < 30; ++i)
+    forced.params.golden_token_ids.push_back(500 + i);
+  const auto compute = [&] { return llm.generate({forced.request}, forced.params).at(0); };
+  const auto being_written = [&](const slot_table& t) {
+    return std::ranges::count(t.expert_of.begin() + 2 * t.ranks * t.slots_per_rank,
+                              t.expert_of.begin() + 3 * t.ranks * t.slots_per_rank, -1);
+  };
+  const generation_result before = compute();
+  client.begin_move(2, 5, 1);
+  slot_table moving;
+  while (being_written(moving = client.table(0)) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  check_equal(run(llm, all), expected);
+  const generation_result meanwhile = compute();
+  const slot_table after = client.table(0);
+  BOOST_TEST(being_written(after) == 1);
+  BOOST_TEST(after.pver == moving.pver);
+  BOOST_TEST(bytes_of(meanwhile) == bytes_of(before));
+  BOOST_TEST(before.usage.steps == 30); // one for the prompt, which draws the first token
+  BOOST_TEST(meanwhile.usage.steps == 30);
 }
 
 BOOST_AUTO_TEST_CASE(an_expert_moves_no_faster_than_the_rank_that_gets_it_may_copy) {

@@ -77,7 +77,8 @@ BOOST_AUTO_TEST_CASE(a_prompt_is_computed_here_and_its_output_there) {
   BOOST_TEST(c.workers.at(1)->report().metrics.prefill_steps == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(requests_of_every_kind_give_the_bytes_of_one_process) {
+// Drafts included: the drafter's part of the cache is handed over, too.
+BOOST_AUTO_TEST_CASE(c21_requests_of_every_kind_give_the_bytes_of_one_process) {
   const auto all = mixed_requests(test::by_build(24, 10, 6));
   const auto expected = alone(all);
   for (const bool shared : {true, false}) {

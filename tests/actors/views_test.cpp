@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(a_view_counts_once_all_that_work_together_have_prepared_it)
     BOOST_TEST(m.since == h.prepares[m.who.rank == 0 && m.who.role == member_role::worker ? 0 : 1].mepoch);
 }
 
-BOOST_AUTO_TEST_CASE(nobody_waits_for_ever_for_a_process_that_does_not_prepare) {
+BOOST_AUTO_TEST_CASE(c19_nobody_waits_for_ever_for_a_process_that_does_not_prepare) {
   membership_setup s = for_good();
   s.views = {400, 100};
   by_hand h(s);

@@ -73,6 +73,14 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_legal_name_their_place) {
              "give a number from 1 to 4096");
   BOOST_TEST(said("max_num_seqs", "4097") != "");
   BOOST_TEST(said("max_num_seqs", "1x") != "");
+  for (const char* rows : {"127", "1", "0", "-5"})
+    BOOST_TEST(said("max_num_batched_tokens", rows) ==
+               std::string("FILE:3: engine.max_num_batched_tokens = ") + rows +
+                   ": the rows of a step do not fill one cache block, which has 128; give 128 or more");
+  BOOST_TEST(said("max_num_batched_tokens", "128") == "");
+  BOOST_TEST(said("max_num_batched_tokens", "2x") ==
+             "FILE:3: engine.max_num_batched_tokens = 2x: this is not a whole number in the legal range; give a "
+             "number from 128 to 1048576");
   BOOST_TEST(said("ttft_bound_steps", "0") ==
              "FILE:3: engine.ttft_bound_steps = 0: prompts that wait for no step wait for no prefill_fill_tokens "
              "either: the two contradict each other; give 1 or more; for prompts that do not wait leave both out");

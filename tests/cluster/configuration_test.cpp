@@ -348,6 +348,10 @@ BOOST_AUTO_TEST_CASE(values_of_another_type_and_out_of_range) {
   refused("[engine]\nprefill_fill_tokens = 64\nttft_bound_steps = 0\n", "FILE:3: engine." + waits);
   const std::string group = "[[node]]\nname = \"n0\"\nhost = \"127.0.0.1\"\n[[worker_group]]\nname = \"a\"\n";
   refused_alone(group + "prefill_fill_tokens = 64\nttft_bound_steps = 0\n", "FILE:7: worker_group.a." + waits);
+  const std::string small_step =
+      "max_num_batched_tokens = 127: the rows of a step do not fill one cache block, which has 128; give 128 or more";
+  refused("[engine]\nmax_num_batched_tokens = 127\n", "FILE:2: engine." + small_step);
+  refused_alone(group + "max_num_batched_tokens = 127\n", "FILE:6: worker_group.a." + small_step);
   refused("[engine]\nyoco = \"whole\"\n",
           "FILE:2: engine.yoco = whole: there is no such mode; use off, mask, compact or exact");
   refused("[engine]\nyoco = \"off\"\nyoco_keep = 140\n",

@@ -289,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_leader_of_the_same_term_anew_uses_no_number_twice) {
   BOOST_TEST(leader.next() == epochs_before(4) + 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_view_counts_when_all_have_prepared_it) {
+BOOST_AUTO_TEST_CASE(c19_a_view_counts_when_all_have_prepared_it) {
   leader_side leader;
   leader.lead(3);
   leader.changed();
@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(a_view_counts_when_all_have_prepared_it) {
   BOOST_TEST(leader.wants());
 }
 
-BOOST_AUTO_TEST_CASE(a_view_that_somebody_cannot_prepare_will_not_be) {
+BOOST_AUTO_TEST_CASE(c19_a_view_that_somebody_cannot_prepare_will_not_be) {
   leader_side leader;
   leader.lead(1);
   leader_side::orders out;
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(a_former_leader_is_refused) {
   BOOST_TEST(one.refused() == 3u);
 }
 
-BOOST_AUTO_TEST_CASE(never_two_views_of_one_epoch_and_it_always_ends) {
+BOOST_AUTO_TEST_CASE(c19_never_two_views_of_one_epoch_and_it_always_ends) {
   std::size_t epochs = 0, given_up = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     world w(seed);

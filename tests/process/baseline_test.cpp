@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(the_committed_baselines_hold_bit_for_bit) {
   process_options patient;
   patient.limit = std::chrono::seconds(500);
   const auto prefill = run_troupe({"baseline", "check", samples, data_file("baseline/prefill.jsonl"), "--threads", "1",
-                                   "--max-num-batched-tokens", "96"},
+                                   "--max-num-batched-tokens", "150"},
                                   patient);
   BOOST_TEST(prefill.out == "49 samples, 14976 log-probabilities, mean 4.963409829278225 nats: equal bit for bit\n");
   BOOST_TEST(prefill.err == "");
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(make_writes_the_same_bytes_under_other_settings_and_in_anot
   test_support::write_text(folder / "base.jsonl", "what was there before");
   const auto run =
       run_troupe({"baseline", "make", folder / "in.jsonl", folder / "base.jsonl", "--ep", "3", "--max-num-seqs", "2",
-                  "--max-num-batched-tokens", "33", "--device", troupe::test::any_sanitizer ? "cpu" : "reference"});
+                  "--max-num-batched-tokens", "129", "--device", troupe::test::any_sanitizer ? "cpu" : "reference"});
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.out == "");
   BOOST_TEST((test_support::read_text(folder / "base.jsonl") == expected));

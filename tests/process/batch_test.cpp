@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_company) {
     input += request("r" + std::to_string(i), 4 + i % 7, i % 2 == 0 ? ", \"temperature\": 0.8, \"top_p\": 0.9" : "");
   const auto together = by_id(troupe_reading(input, {"batch", "-", "-", "--max-num-seqs", "8"}).out);
   const auto alone = by_id(troupe_reading(input, {"batch", "-", "-", "--max-num-seqs", "1", "--threads", "1",
-                                                  "--max-num-batched-tokens", "4"})
+                                                  "--max-num-batched-tokens", "128"})
                                .out);
   BOOST_TEST(together.size() == 24u);
   BOOST_TEST((together == alone));

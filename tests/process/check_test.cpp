@@ -127,6 +127,14 @@ BOOST_AUTO_TEST_CASE(what_engines_refuse_is_refused_here) {
   BOOST_TEST(said("engine.nextn=6") ==
              "troupe: error: command line: engine.nextn = 6: the drafter was trained for blocks of 5 tokens "
              "(dspark_block_size); more of them are hardly ever right; give a number from 0 to 5\n");
+  for (const std::string key : {"engine.max_num_batched_tokens", "worker_group.decode.max_num_batched_tokens"})
+    BOOST_TEST(said(key + "=100") == "troupe: error: command line: " + key +
+                                         " = 100: the rows of a step do not fill one cache block, which has 128; give "
+                                         "128 or more\n");
+  BOOST_TEST(said("worker_group.prefill.ttft_bound_steps=0") ==
+             "troupe: error: command line: worker_group.prefill.ttft_bound_steps = 0: prompts that wait for no step "
+             "wait for no prefill_fill_tokens either: the two contradict each other; give 1 or more; for prompts that "
+             "do not wait leave both out\n");
   const std::string keep = said("engine.yoco_keep=139");
   BOOST_TEST(contains(keep, "command line: engine.yoco_keep = 139: "), keep);
   BOOST_TEST(

@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(who_only_asks_leaves_nothing_on_his_machine) {
   c.expect_nothing_left();
 }
 
-BOOST_AUTO_TEST_CASE(killed_workers_are_started_anew_and_no_byte_changes) {
+BOOST_AUTO_TEST_CASE(c19_killed_workers_are_started_anew_and_no_byte_changes) {
   running_cluster c({});
   const std::string lines = mixed_lines(24);
   const auto expected = alone(lines);

@@ -56,7 +56,7 @@ private:
 
 BOOST_AUTO_TEST_SUITE(ends)
 
-BOOST_AUTO_TEST_CASE(a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_wanted) {
+BOOST_AUTO_TEST_CASE(c19_a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_wanted) {
   for (const std::string gateways : {"", "[gateway]\ncount = 1\nport = 0\n"}) {
     running_cluster c({.other_keys = gateways});
     const std::string lines = mixed_lines(120);

@@ -74,10 +74,11 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   // Without a plug-in, a driver or that many GPUs: one clear line, whatever this machine lacks.
   refused(generate_with({"--device", "cuda-reference:63"}), {"cuda"});
   refused(generate_with({"--roundings", "fp4"}), {"--roundings = fp4", "serving, model or off"});
-  for (const char* flag : {"--engines", "--ep", "--cp", "--max-num-seqs", "--max-num-batched-tokens"}) {
+  for (const char* flag : {"--engines", "--ep", "--cp", "--max-num-seqs"}) {
     refused(generate_with({flag, "0"}), {std::string(flag) + " = 0", "from 1 to"});
     refused(generate_with({flag, "2x"}), {std::string(flag) + " = 2x"});
   }
+  refused(generate_with({"--max-num-batched-tokens", "2x"}), {"--max-num-batched-tokens = 2x", "from 128 to"});
   refused(generate_with({"--so-timeout", "0"}), {"--so-timeout = 0", "from 1 to 86400"});
   refused(generate_with({"--so-compilers", "65"}), {"--so-compilers = 65", "from 1 to 64"});
   refused(generate_with({"--so-cache-mib", "-1"}), {"--so-cache-mib = -1"});
@@ -97,6 +98,20 @@ BOOST_AUTO_TEST_CASE(c21_values_without_effect_are_refused_with_value_reason_and
   refused(score_with({"--yoco-keep", "200"}), {"--yoco-keep = 200", "no effect", "every row"});
   refused(score_with({"--yoco", "mask", "--yoco-check"}), {"--yoco = mask", "runs every mode", "leave it out"});
   refused(generate_with({"--stop", "a\xff"}), {"stop = \"a\uFFFD\"", "valid UTF-8"});
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_fills_no_block_is_refused_and_one_that_fills_it_is_not) {
+  const temporary_folder folder;
+  const std::string file = folder / "engine.toml";
+  const std::string why = "the rows of a step do not fill one cache block, which has 128; give 128 or more";
+  refused(generate_with({"--max-num-batched-tokens", "127"}), {"command line: --max-num-batched-tokens = 127: " + why});
+  test_support::write_text(file, "[engine]\nmax_num_batched_tokens = 64\n");
+  refused(generate_with({"--config", file}), {file + ":2: engine.max_num_batched_tokens = 64: " + why});
+  const auto checked = run_troupe(
+      {"check-model", std::string(TROUPE_SOURCE_DIR) + "/models/tiny-v41", "--max-num-batched-tokens", "127"});
+  BOOST_TEST(checked.exit_code == 2);
+  BOOST_TEST(contains(checked.err, "128"), checked.err);
+  BOOST_TEST(generate_with({"--max-num-batched-tokens", "128"}).exit_code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(limits_of_constraints_reach_their_compilation) {

@@ -27,7 +27,8 @@ struct hand_output {
   std::vector<float> logprobs, prompt_logprobs;
   std::vector<std::vector<token_logprob>> top;
   finish_reason end = finish_reason::none;
-  std::int32_t cached = 0; // prompt tokens that came from the prefix cache; no part of the result
+  std::int32_t cached = 0;          // prompt tokens that came from the prefix cache; no part of the result
+  std::vector<std::size_t> lost_at; // output tokens that it had when it lost its cache; no part of it either
   friend bool operator==(const hand_output& a, const hand_output& b) {
     auto bits = [](const std::vector<float>& v) {
       std::vector<std::uint32_t> out(v.size());
@@ -197,6 +198,7 @@ private:
   }
   void book(const sequence_event& e, std::map<int, hand_output>& out) {
     auto& o = out[static_cast<int>(e.id.value) - 1];
+    o.lost_at.resize(static_cast<std::size_t>(e.preemptions), o.tokens.size());
     o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.output.prompt_logprobs.begin(), e.output.prompt_logprobs.end());
     for (const drawn_token& t : e.output.tokens) {
       o.tokens.push_back(t.id);

@@ -105,6 +105,10 @@ public:
     ask<ack>(group_of(rank), migrate{layer, expert, rank, slot}, [&](const ack& a) { answer = a; });
     return answer;
   }
+  // Without waiting for its end.
+  void begin_move(std::int32_t layer, std::int32_t expert, std::uint32_t rank) {
+    tell_from_outside(group_of(rank), migrate{layer, expert, rank, -1});
+  }
   slot_table table(std::uint32_t rank) {
     slot_table table;
     ask<slot_table>(group_of(rank), slots{}, [&](const slot_table& t) { table = t; });

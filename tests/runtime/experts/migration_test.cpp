@@ -397,7 +397,7 @@ tally run_worlds(unsigned seeds, world::faults faults, const std::function<void(
 
 BOOST_AUTO_TEST_SUITE(migrations)
 
-BOOST_AUTO_TEST_CASE(one_expert_moves_in_five_phases) {
+BOOST_AUTO_TEST_CASE(c20_one_expert_moves_in_five_phases) {
   // 0 1 | 2 0, and 1 shall replace the second 0
   const auto now = std::make_shared<expert_placement>(placement_of(1, 3, 2, 2, {0, 1, 2, 0}));
   migration m({}, ranks_of_one_node(2, 2), now);
@@ -474,7 +474,8 @@ BOOST_AUTO_TEST_CASE(a_failing_source_is_replaced_and_then_the_move_given_up) {
   BOOST_TEST(m.wanted().expert_of == now->expert_of, boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(slow_steps_mean_fewer_copies) {
+// Steps may take a tenth longer while experts move: where they take more, fewer experts move at once.
+BOOST_AUTO_TEST_CASE(c20_slow_steps_mean_fewer_copies) {
   const auto now = std::make_shared<expert_placement>(
       placement_of(2, 4, 4, 2, {0, 1, 2, 3, -1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1}));
   migration m({}, ranks_of_one_node(4, 2), now);
@@ -550,7 +551,8 @@ BOOST_AUTO_TEST_CASE(coordinators_die) {
   BOOST_TEST(t.takeovers > 600);
 }
 
-BOOST_AUTO_TEST_CASE(everything_at_once) {
+// After every event: what a placement names serves, and has the right digest on every live rank.
+BOOST_AUTO_TEST_CASE(c20_everything_at_once) {
   world::faults f;
   f.rank_deaths = f.coordinator_deaths = f.growth = f.damage = true;
   const tally t = run_worlds(400, f, [](const world&) {});

@@ -229,7 +229,8 @@ std::string describe(const std::string& name, const draft_options& o) {
 
 BOOST_AUTO_TEST_SUITE(drafts)
 
-BOOST_AUTO_TEST_CASE(speculation_changes_no_bit) {
+// Greedy, drawn and forced tokens, with none to five drafts.
+BOOST_AUTO_TEST_CASE(c14_speculation_changes_no_bit) {
   constexpr std::uint64_t count = 8;
   const std::vector<hand_run> alone = plainly(count);
   std::int64_t verified = 0, right = 0;

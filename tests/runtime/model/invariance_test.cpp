@@ -36,7 +36,7 @@ std::map<int, hand_output> one_by_one(const std::vector<hand_request>& requests,
 
 BOOST_AUTO_TEST_SUITE(invariance)
 
-BOOST_AUTO_TEST_CASE(batching_order_chunks_and_threads_change_nothing) {
+BOOST_AUTO_TEST_CASE(c14_batching_order_chunks_and_threads_change_nothing) {
   auto requests = mixed_requests(mixed_count, 1, 12);
   auto alone = one_by_one(requests, {.max_rows = 512});
   std::size_t tokens = 0;
@@ -56,6 +56,52 @@ BOOST_AUTO_TEST_CASE(batching_order_chunks_and_threads_change_nothing) {
       check_equal(alone, together.run(requests, order),
                   "chunk " + std::to_string(chunk) + ", threads " + std::to_string(threads));
     }
+}
+
+// The logits themselves, of every row of a text that is given in pieces of q rows: 1 to 6 as decode steps verify
+// drafts, more as prompts are cut. In every other step another sequence has rows before them, of another number each
+// time.
+BOOST_AUTO_TEST_CASE(c14_logits_have_equal_bits_for_every_number_of_rows_and_company) {
+  constexpr std::int32_t length = by_build(200, 135, 135);
+  std::mt19937 random(14);
+  const auto ids = [&](std::int32_t count) {
+    std::vector<std::int32_t> v(static_cast<std::size_t>(count));
+    std::ranges::generate(v, [&] { return static_cast<std::int32_t>(300 + random() % 4000); });
+    return v;
+  };
+  const std::vector<std::int32_t> text = ids(length);
+  tiny_model model("cpu");
+  const auto logits_of = [&](std::int32_t q, bool company) {
+    hand_sequence own(1, 1, length), other(2, 10, 400);
+    std::vector<float> all;
+    for (std::int32_t at = 0, step = 0; at < length; ++step) {
+      step_rows rows;
+      std::int32_t before = 0;
+      if (company && step % 2 == 0) {
+        before = static_cast<std::int32_t>(1 + random() % 9);
+        if (std::ssize(other.ids) + before > 400)
+          other.ids.clear();
+        other.feed(rows, ids(before));
+      }
+      const std::int32_t count = std::min(q, length - at);
+      own.feed(rows, std::span(text).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)));
+      model.runner->forward(rows);
+      std::vector<std::int32_t> wanted(static_cast<std::size_t>(count));
+      std::iota(wanted.begin(), wanted.end(), before);
+      const std::vector<float> got = model.logits(wanted);
+      all.insert(all.end(), got.begin(), got.end());
+      at += count;
+    }
+    return all;
+  };
+  const std::vector<float> expected = logits_of(1, false);
+  BOOST_TEST(expected.size() ==
+             static_cast<std::size_t>(length) * static_cast<std::size_t>(model.runner->config().vocab_size));
+  for (const std::int32_t q : {1, 2, 3, 4, 5, 6, 64, 127, 128, 129, length}) {
+    const std::vector<float> found = logits_of(q, true);
+    BOOST_REQUIRE(found.size() == expected.size());
+    BOOST_TEST(std::memcmp(found.data(), expected.data(), sizeof(float) * found.size()) == 0, q << " rows a step");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(reference_and_cpu_give_equal_bits) {

@@ -1,5 +1,6 @@
 // What users of other engines complained about (engine.md §19): each complaint that a scheduler can cause is a test.
-// Those of other layers are in actors/ (C10, C17, C19, C20, also C8, C9, C22), process/ (C21), routing_test.cpp (C23).
+// Those of other layers are in actors/ (C10, C17, C19, C20, also C8, C9, C22), process/ (C21, C19), cluster/ (C19),
+// runtime/model (C14), runtime/experts (C20), scheduler_memory_test.cpp (C17) and routing_test.cpp (C23).
 #include "tests/support/core_world.hpp"
 #include <boost/test/unit_test.hpp>
 #include <random>

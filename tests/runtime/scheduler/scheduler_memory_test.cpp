@@ -1,13 +1,17 @@
-// The hot path allocates nothing once its vectors have their sizes: counted through the replaced operator new.
+// The hot path allocates nothing once its vectors have their sizes, and what requests allocate goes with them: counted
+// through the replaced operator new.
 #include "tests/support/core_world.hpp"
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
+#include <fstream>
 #include <new>
+#include <random>
+#include <unistd.h>
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 namespace {
-thread_local std::size_t allocations = 0;
+thread_local std::size_t allocations = 0, released = 0;
 }
 
 [[gnu::noinline]] void* operator new(std::size_t size) {
@@ -17,9 +21,11 @@ thread_local std::size_t allocations = 0;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept {
+  released += p != nullptr;
   std::free(p);
 }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  released += p != nullptr;
   std::free(p);
 }
 
@@ -33,6 +39,9 @@ BOOST_AUTO_TEST_SUITE(scheduler_memory)
 
 BOOST_AUTO_TEST_CASE(decoding_allocates_nothing) {
   BOOST_TEST_MESSAGE("skipped: the sanitizers have an operator new of their own");
+}
+BOOST_AUTO_TEST_CASE(c17_a_million_requests_leave_the_memory_as_it_was) {
+  BOOST_TEST_MESSAGE("skipped: the sanitizers keep freed memory");
 }
 
 #else
@@ -115,6 +124,101 @@ BOOST_AUTO_TEST_CASE(decoding_allocates_nothing) {
   for (const bool async : {false, true})
     for (const std::int32_t nextn : {0, 5})
       count_allocations(async, nextn);
+}
+
+std::size_t resident_bytes() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Two steps out, as many requests as run at once waiting, some of them aborted.
+struct soak {
+  core_world w{limits()};
+  step_plan plans[2];
+  step_result result;
+  std::minstd_rand random{1};
+  std::uint64_t next = 1, ended = 0, hits = 0, aborts = 0;
+  std::size_t planned = 0, done = 0;
+
+  static scheduler_limits limits() {
+    scheduler_limits l;
+    l.max_num_seqs = 64;
+    l.max_num_batched_tokens = 1024;
+    l.max_model_len = 1024;
+    l.kv_blocks = 1 + 66;
+    return l;
+  }
+  void ask() {
+    const auto length = static_cast<std::int32_t>(1 + random() % (random() % 32 == 0 ? 300 : 16));
+    const auto tokens = static_cast<std::int32_t>(1 + random() % (random() % 64 == 0 ? 200 : 4));
+    core_request r(next, made_prompt(length, static_cast<std::int32_t>(random() % 20)), tokens);
+    BOOST_REQUIRE(w.core.submit(std::move(r.ask), w.events));
+    ++next;
+    if (random() % 50 == 0)
+      aborts += w.core.abort(sequence_id{next - 1 - random() % std::min<std::uint64_t>(next - 1, 64)}, w.events);
+  }
+  void plan() {
+    for (;;) {
+      const step_intent i = w.core.intent();
+      if (!w.core.want(decide_step(std::span(&i, 1), w.core.rule()), w.want))
+        return;
+      if (!w.want.empty())
+        w.kv.turn(w.want, w.got);
+      planned += w.core.plan(w.got, plans[planned % 2], w.events);
+    }
+  }
+  void finish() {
+    const step_plan& p = plans[done++ % 2];
+    result.number = p.number;
+    result.sequences.resize(p.sequences.size());
+    for (std::size_t i = 0; i < p.sequences.size(); ++i) {
+      result.sequences[i].id = p.sequences[i].spec->id;
+      result.sequences[i].start = p.sequences[i].start;
+      result.sequences[i].tokens.assign(p.sequences[i].sample ? 1 : 0, {7, 0, {}});
+    }
+    w.core.complete(result, w.events);
+  }
+  // Until so many requests in all have ended, and nothing is left.
+  void run(std::uint64_t requests) {
+    while (ended < requests || planned > done) {
+      while (next <= requests && w.core.live() < 128)
+        ask();
+      plan();
+      if (planned > done)
+        finish();
+      for (const sequence_event& e : w.events)
+        if (e.end != finish_reason::none) {
+          ++ended;
+          hits += e.cached_tokens > 0;
+        }
+      w.events.clear();
+    }
+    if (w.core.want(std::nullopt, w.want)) { // what ended last
+      w.kv.turn(w.want, w.got);
+      w.core.plan(w.got, plans[planned % 2], w.events);
+    }
+    BOOST_TEST(w.core.live() == 0u);
+    BOOST_TEST(w.kv.sequences() == 0u);
+  }
+};
+
+// Each look comes when all have ended: what is still allocated are the entries of the prefix cache and vectors that are
+// used again.
+BOOST_AUTO_TEST_CASE(c17_a_million_requests_leave_the_memory_as_it_was) {
+  constexpr std::uint64_t requests = 1'000'000;
+  soak s;
+  s.run(requests / 10);
+  const std::size_t allocated = allocations - released, resident = resident_bytes();
+  s.run(requests);
+  const std::size_t allocated_now = allocations - released, resident_now = resident_bytes();
+  BOOST_TEST_MESSAGE(allocated << " and " << allocated_now << " blocks of memory, " << resident << " and "
+                               << resident_now << " bytes resident, " << s.hits << " hits, " << s.aborts << " aborts");
+  BOOST_TEST(s.ended == requests);
+  BOOST_TEST(s.hits > 1000u);
+  BOOST_TEST(s.aborts > 1000u);
+  BOOST_TEST(allocated_now <= allocated + 100);
+  BOOST_TEST(resident_now <= resident + resident / 100);
 }
 
 #endif
