@@ -43,6 +43,9 @@ struct cell {
 // that depends on the other axes.
 constexpr int few_blocks = 5;
 
+// Batches beyond what the requests make: others fill them.
+constexpr int large_batch = 255;
+
 struct axis {
   const char* name;
   std::vector<std::pair<const char*, void (*)(cell&)>> values; // the first one is the reference's
@@ -57,7 +60,9 @@ const std::vector<axis> axes{
       {"7", [](cell& c) { c.seqs = 7; }},
       {"9", [](cell& c) { c.seqs = 9; }},
       {"8", [](cell& c) { c.seqs = 8; }},
-      {"64", [](cell& c) { c.seqs = 64; }}},
+      {"64", [](cell& c) { c.seqs = 64; }},
+      {"255", [](cell& c) { c.seqs = 255; }},
+      {"256", [](cell& c) { c.seqs = 256; }}},
      5},
     {"order",
      {{"as given", [](cell& c) { c.order = 0; }},
@@ -254,6 +259,14 @@ outcomes run_once(LLM& llm, const cell& c, const std::vector<work>& all) {
   gathering g(llm);
   for (const work& w : ordered(all, c.order))
     g.submit(w);
+  if (c.seqs > large_batch / 2) // so many that they fill the batch, and run longer than those before them
+    for (auto n = static_cast<int>(all.size()); n < c.seqs; ++n) {
+      work w = all[static_cast<std::size_t>(n) % all.size()];
+      w.request.id = "company " + std::to_string(n);
+      w.request.prompt_ids = std::vector<std::int32_t>{0, 300 + n};
+      w.params.max_tokens += 8;
+      g.submit(w, false);
+    }
   if (c.strangers) {
     g.wait_for_output();
     for (work w : requests_of(3, 20)) {
@@ -271,6 +284,7 @@ outcomes run_once(LLM& llm, const cell& c, const std::vector<work>& all) {
 struct cell_run {
   std::vector<outcomes> passes;
   double preemptions = 0, cached_tokens = 0, accepted = 0;
+  double large_steps = 0; // of 129 to 256 rows
 };
 
 cell_run run(const cell& c, const engine_options& options, const std::vector<work>& all) {
@@ -282,6 +296,8 @@ cell_run run(const cell& c, const engine_options& options, const std::vector<wor
   r.preemptions = test_support::metric(text, "num_preemptions_total");
   r.cached_tokens = test_support::metric(text, "prefix_cache_hits_total");
   r.accepted = test_support::metric(text, "spec_decode_num_accepted_tokens_total");
+  r.large_steps = test_support::metric(text, "iteration_tokens_total_bucket", "le=\"256\"") -
+                  test_support::metric(text, "iteration_tokens_total_bucket", "le=\"128\"");
   return r;
 }
 cell_run run(const cell& c, const std::vector<work>& all) {
@@ -409,6 +425,7 @@ comparison compare(const std::vector<std::vector<int>>& rows, const std::vector<
       BOOST_TEST((settings.spare_blocks < few_blocks || found.preemptions > 0), name_of(row));
       BOOST_TEST((!settings.prefix_cache || found.cached_tokens > 0), name_of(row));
       BOOST_TEST((settings.nextn == 0 || settings.varlen || found.accepted > 0), name_of(row));
+      BOOST_TEST((settings.seqs < large_batch || found.large_steps >= all.front().params.max_tokens / 2), name_of(row));
     }
     const std::size_t differ = c.add(name_of(row), found);
     BOOST_TEST_MESSAGE(name_of(row) << ": " << (differ == 0 ? "equal" : std::to_string(differ) + " differ"));
