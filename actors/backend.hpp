@@ -29,7 +29,8 @@ class backend {
 public:
   virtual ~backend() = default; // live requests end with abort
   virtual const engine_front& front() const = 0;
-  virtual std::string metrics() const = 0; // as LLM::metrics
+  virtual std::string metrics() const = 0;             // as LLM::metrics
+  virtual std::string waits_for() const { return {}; } // as LLM::waits_for
 };
 
 // Throw config_error or device_error.

@@ -47,6 +47,18 @@ public:
     return text;
   }
 
+  std::string waits_for() const override {
+    caf::scoped_actor self{system_};
+    const auto now = report_of<gateway_client_report>(self, client_, gateway_client_query{});
+    if (!now.entry)
+      return access_.gateway + " is lost (" + now.why + ")";
+    std::string why;
+    ask(self.ptr(), now.entry, 5000ms, waits_query{})
+        .receive([&](const waits_answer& a) { why = a.why; },
+                 [&](const caf::error&) { why = access_.gateway + " does not answer"; });
+    return why;
+  }
+
 private:
   // Empty, or why there is none.
   std::string wait_for_gateway() {

@@ -198,6 +198,10 @@ std::string LLM::metrics() const {
   return impl_->back->metrics();
 }
 
+std::string LLM::waits_for() const {
+  return impl_->back->waits_for();
+}
+
 result<std::vector<std::int32_t>> LLM::prompt_ids(const generation_request& request) const {
   return impl_->prompt_of(request);
 }

@@ -88,6 +88,10 @@ public:
   // an engine does not answer within seconds is 0. A request counts from the moment on which its last event came.
   std::string metrics() const;
 
+  // What live requests wait for while no engine that could compute them is there, for people; empty: one is. Blocks for
+  // seconds at most.
+  std::string waits_for() const;
+
   const tokenizer& vocabulary() const;
   const model_config& config() const;
   const std::string& numerics_id() const;

@@ -23,6 +23,11 @@ struct process_identity {
   std::function<bool()> agent_there{};
 };
 
+// LOCAL: the process has found a coordinator.
+struct coordinator_found {
+  membership_actor membership;
+};
+
 struct member_setup {
   member who;
   std::vector<endpoint> coordinators;                      // asked in this order
@@ -78,3 +83,5 @@ member_actor::behavior_type cluster_member(member_actor::stateful_pointer<cluste
                                            const member_setup& setup);
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::coordinator_found)

@@ -190,7 +190,7 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
     if (left) // it may live and compute others of them
       tell_from_outside(left,
                         cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
-    if (st.branches[i].begin_next_attempt())
+    if (st.branches[i].begin_next_attempt(st.reached[i]))
       note_attempt(self, i);
     else
       publish(self, i,
@@ -201,6 +201,7 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
   }
   if (st.live == 0)
     return;
+  st.reached.assign(st.branches.size(), false);
   place_wanted wanted{st.setup.request->req, false,      lost == lost_part::handoff, st.setup.rank, left,
                       st.setup.joined,       why.message};
   if (lost == lost_part::prompt_engine)
@@ -239,8 +240,10 @@ void take_ack(self_ptr self, const ack& a) {
       (part == lost_part::engine && !sent_by(self, st.setup.scheduler)))
     return;
   (part == lost_part::engine ? st.setup.window : st.setup.prompt.window)->answered(st.setup.sequences[index]);
-  if (a.code == ack_code::ok)
+  if (a.code == ack_code::ok) {
+    st.reached[index] = true;
     return;
+  }
   const error why = error_of(a);
   if (lacks_room(st, why))
     ask_for_place(self, true, why.message);
@@ -460,6 +463,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
   for (std::size_t i = 0; i < setup.sequences.size(); ++i)
     st.branches.emplace_back(setup.vocabulary, setup_of(setup, i));
   st.live = st.branches.size();
+  st.reached.resize(st.live);
   if (setup.prompt.scheduler)
     st.handing = stage::reserving;
   watch_others(self);

@@ -7,6 +7,7 @@
 #include "cluster/name_pattern.hpp"
 #include "cluster/orders.hpp"
 #include "runtime/base/pending_file.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <climits>
@@ -109,9 +110,25 @@ loaded_cluster load_running(const cluster_file& where) {
   const auto text = client.configuration();
   if (!text)
     throw config_error("command line", "--cluster", to_string(*at), text.failure().message,
-                       "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
-                       "file");
+                       "give the address and port that troupe launch printed; an address brings no keys: with "
+                       "security.mode mutual give the cluster's file, which names them");
   return read_cluster_text(text->toml, "the configuration of " + to_string(*at));
+}
+
+std::vector<std::vector<std::string>> engine_workers_of(const loaded_cluster& c) {
+  std::vector<std::vector<std::string>> all;
+  for (std::size_t g = 0; g < c.layout.groups.size(); ++g) {
+    const worker_group_section& section = c.configuration.worker_group[g];
+    if (section.engine == engine_kind::prompt)
+      continue;
+    const auto together = static_cast<std::size_t>(std::max(section.context_parallel, section.expert_parallel));
+    for (std::size_t i = 0; i < c.layout.groups[g].ranks; ++i) {
+      if (i % together == 0)
+        all.emplace_back();
+      all.back().push_back(name_of_rank(c.configuration, c.layout.ranks[c.layout.groups[g].first_rank + i]));
+    }
+  }
+  return all;
 }
 
 std::string key_name_for(const cluster_configuration& c, key_role least) {

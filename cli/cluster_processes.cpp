@@ -371,7 +371,8 @@ int run_gateway(const cluster_process_options& o) {
               true,
               std::chrono::seconds(k.cluster.join_timeout_s),
               static_cast<std::uint32_t>(k.gateway.max_attempts),
-              s.process.cluster.unacked_messages};
+              s.process.cluster.unacked_messages,
+              engine_workers_of(c)};
   s.limits.requests = k.gateway.queue_requests;
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);

@@ -210,6 +210,9 @@ int run_launch(const launch_options& o) {
   if (!given_up.empty()) {
     give_up(std::to_string(active) + " of " + std::to_string(expected) +
             " workers, node agents and gateways are active");
+    spdlog::error("the node agents that run do not start them again: mend what stands above, then troupe stop {0} and "
+                  "troupe launch {0}",
+                  o.file.file);
     return exit_partial;
   }
   if (!all_active)

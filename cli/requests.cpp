@@ -58,6 +58,9 @@ private:
 
 class runner {
 public:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds silence{5}; // so long nobody asks why there are no results
+
   runner(LLM& engine, interrupts& signals, request_source& source, int window, bool streaming,
          const std::function<bool(const generation_event&)>& receive)
       : engine_(engine), signals_(signals), source_(source), window_(window), streaming_(streaming), receive_(receive) {
@@ -70,6 +73,8 @@ public:
       if (!outcome_.interrupted && !outcome_.stopped && !ended_)
         waiting = !take_new();
       deliver();
+      if (const auto now = clock::now(); now >= look_at_)
+        heed_silence(now);
       if (live_.empty() && (ended_ || outcome_.interrupted || outcome_.stopped))
         return outcome_;
       const std::array fds{mail_->fd(), waiting ? source_.fd() : -1};
@@ -84,11 +89,26 @@ private:
     const int count = signals_.count();
     if (count >= 1 && !outcome_.interrupted) {
       outcome_.interrupted = true;
-      if (!live_.empty())
+      heed_silence(clock::now());
+      if (!live_.empty() && !outcome_.stopped)
         spdlog::warn("interrupted: finishing {} requests in flight; Ctrl-C again stops at once", live_.size());
     }
     if (count >= 2)
       stop();
+  }
+
+  // Requests may wait for a cluster that is not there at the moment. That is said, and whoever wants an end has it
+  // then.
+  void heed_silence(clock::time_point now) {
+    look_at_ = now + (outcome_.interrupted ? std::chrono::seconds(1) : silence);
+    const std::string why = live_.empty() || outcome_.stopped ? "" : engine_.waits_for();
+    if (!why.empty() && outcome_.interrupted) {
+      spdlog::warn("interrupted: {} requests that wait are left: {}", live_.size(), why);
+      stop();
+    } else if (!why.empty() && why != said_) {
+      spdlog::warn("{} requests wait: {}", live_.size(), why);
+    }
+    said_ = why;
   }
 
   // False if the source has nothing at the moment.
@@ -136,7 +156,10 @@ private:
   }
 
   void deliver() {
-    for (const generation_event& event : mail_->take()) {
+    const std::vector<generation_event> events = mail_->take();
+    if (!events.empty())
+      look_at_ = clock::now() + silence;
+    for (const generation_event& event : events) {
       if (event.result) {
         const auto found = live_.find(event.id);
         if (found != live_.end()) {
@@ -174,6 +197,8 @@ private:
   int branches_ = 0;
   bool ended_ = false;
   run_outcome outcome_;
+  clock::time_point look_at_ = clock::now() + silence; // whether requests wait for something
+  std::string said_;                                   // that they wait for
 };
 
 } // namespace
@@ -181,13 +206,21 @@ private:
 namespace {
 
 // Made beside the main thread, which shows how far it is and ends the process on Ctrl-C.
+// slow: what is said once when that takes longer than people wait in silence; empty: nothing.
 std::unique_ptr<LLM> made_beside(interrupts& signals, const std::string& title, const std::atomic<int>& percent,
-                                 const std::function<std::unique_ptr<LLM>()>& make) {
+                                 const std::string& slow, const std::function<std::unique_ptr<LLM>()>& make) {
   progress_line progress(title);
+  const auto say_at = std::chrono::steady_clock::now() + runner::silence;
+  bool said = slow.empty();
   auto loading = std::async(std::launch::async, make);
   while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     if (signals.count() > 0)
       ::_exit(exit_interrupted);
+    if (!said && std::chrono::steady_clock::now() >= say_at) {
+      said = true;
+      progress.clear();
+      spdlog::warn("{}", slow);
+    }
     progress.show(percent, 100, "%,");
   }
   progress.clear();
@@ -201,6 +234,8 @@ engine_session::engine_session(const cluster_access& cluster, const std::string&
     check_replaceable(metrics_file, {});
   const std::atomic<int> percent{0};
   engine = made_beside(signals, "reaching " + cluster.identity.name, percent,
+                       cluster.identity.name + " has no engine yet that takes requests, or does not answer; still "
+                                               "waiting (troupe status says what is there)",
                        [&cluster] { return std::make_unique<LLM>(cluster); });
   spdlog::debug("{}", engine->description());
 }
@@ -211,8 +246,8 @@ engine_session::engine_session(const engine_options& options, const std::string&
   std::atomic<int> percent{0};
   engine_options watched = options;
   watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
-  engine =
-      made_beside(signals, "loading " + options.model, percent, [&watched] { return std::make_unique<LLM>(watched); });
+  engine = made_beside(signals, "loading " + options.model, percent, "",
+                       [&watched] { return std::make_unique<LLM>(watched); });
   if (engine->config().num_nextn_predict_layers == 0 && !options.nextn)
     spdlog::info("{}: the checkpoint has no drafter: no speculation", options.model);
   spdlog::debug("{}", engine->description());

@@ -439,6 +439,10 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
     BOOST_TEST(run.out == "");
     BOOST_TEST(run_troupe({"status", file}).exit_code == 5);
   };
+  const auto by_address = run_troupe({"status", up.out.substr(0, up.out.find('\n'))});
+  BOOST_TEST(by_address.exit_code == 2);
+  BOOST_TEST(contains(by_address.err, "an address brings no keys: with security.mode mutual give the cluster's file"),
+             by_address.err);
   const auto security_at = text.find("[security]\n") + 11;
   const auto replaced = [&](const std::string& by) {
     return text.substr(0, security_at) + by + text.substr(text.find("[control]"));
