@@ -224,11 +224,29 @@ int run_launch(const launch_options& o) {
 
 namespace {
 
+// Processes of a cluster on this host. One that ends takes its record away before it is gone: who was seen once is
+// looked after until then.
+class seen_processes {
+public:
+  explicit seen_processes(const state_dir& state) : state_(state) {}
+  const std::vector<process_record>& running() {
+    std::erase_if(seen_, [](const process_record& r) { return start_ticks(r.pid) != r.ticks; });
+    for (process_record& r : state_.running())
+      if (std::ranges::none_of(seen_, [&](const process_record& s) { return s.pid == r.pid && s.ticks == r.ticks; }))
+        seen_.push_back(std::move(r));
+    return seen_;
+  }
+
+private:
+  const state_dir& state_;
+  std::vector<process_record> seen_;
+};
+
 // Everything that a cluster may leave on this host, but for the shared memory and the locks of processes that were
 // killed, which go here.
-std::vector<std::string> leftovers(const loaded_cluster& c) {
+std::vector<std::string> leftovers(const loaded_cluster& c, seen_processes& processes) {
   std::vector<std::string> left;
-  for (const process_record& r : c.state->running())
+  for (const process_record& r : processes.running())
     left.push_back("process " + std::to_string(r.pid) + " (" + r.name + ")");
   std::error_code why;
   const std::string prefix = "troupe." + segment_part(c.configuration.cluster.name) + ".";
@@ -267,21 +285,22 @@ int run_stop(const stop_options& o) {
   interrupts signals;
   const loaded_cluster c = load_cluster(o.file);
   const std::string key = key_name_for(c.configuration, key_role::admin);
+  seen_processes processes(*c.state);
   const auto wait_until_gone = [&](std::chrono::milliseconds limit, int number) {
     const auto last = clock::now() + limit;
     const int heard = signals.count(); // another Ctrl-C: not so long
     std::set<std::pair<pid_t, std::uint64_t>> told;
-    while (!leftovers(c).empty() && clock::now() < last && signals.count() == heard) {
-      for (const process_record& r : c.state->running()) // also those that a node agent has started meanwhile
+    while (!leftovers(c, processes).empty() && clock::now() < last && signals.count() == heard) {
+      for (const process_record& r : processes.running()) // also those that a node agent has started meanwhile
         if (number != 0 && told.emplace(r.pid, r.ticks).second)
           if (auto p = child_process::adopt(r.pid, r.ticks))
             p->signal(number);
       signals.wait({}, 20);
     }
-    return leftovers(c).empty();
+    return leftovers(c, processes).empty();
   };
   const std::chrono::milliseconds limit(c.configuration.timeouts.stop_ms);
-  bool gone = leftovers(c).empty();
+  bool gone = leftovers(c, processes).empty();
   if (gone) {
     spdlog::warn("{}: nothing of it runs on this host (cluster.state_dir = {})", c.configuration.cluster.name,
                  c.state->path());
@@ -305,9 +324,10 @@ int run_stop(const stop_options& o) {
     gone = wait_until_gone(limit, number);
   }
   c.state->remove_stale();
-  for (const std::string& left : leftovers(c))
+  const std::vector<std::string> all_left = leftovers(c, processes);
+  for (const std::string& left : all_left)
     spdlog::error("left over: {}", left);
-  return leftovers(c).empty() ? exit_ok : exit_leftovers;
+  return all_left.empty() ? exit_ok : exit_leftovers;
 }
 
 int run_logs(const logs_options& o) {

@@ -1,4 +1,5 @@
 #include "cluster/shutdown.hpp"
+#include <algorithm>
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -39,14 +40,16 @@ bool threads_to_be_had(std::size_t count) {
 }
 
 std::size_t wait_for_actors(caf::actor_system& system, std::chrono::milliseconds limit, std::size_t expected) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  for (auto pause = std::chrono::microseconds(50);; pause = std::min(2 * pause, std::chrono::microseconds(5000))) {
+  std::chrono::microseconds pause(50),
+      waited(0); // the latter not by a clock: that goes on while the process is stopped
+  for (;; pause = std::min(2 * pause, std::chrono::microseconds(5000))) {
     const std::size_t running = system.registry().running();
     if (running <= expected)
       return 0;
-    if (std::chrono::steady_clock::now() >= end)
+    if (waited >= limit)
       return running - expected;
     std::this_thread::sleep_for(pause);
+    waited += pause;
   }
 }
 
@@ -65,8 +68,12 @@ void bounded_end::within(std::chrono::milliseconds limit) {
     return;
   watch_ = std::thread([this, limit] {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, limit, [this] { return over_; }))
-      leave("the actor system did not end in time");
+    // Piece by piece: a stop of the process or of its machine takes one of them, not the limit.
+    const auto piece = std::max(limit / 20, std::chrono::milliseconds(1));
+    for (auto left = limit; left > std::chrono::milliseconds(0); left -= piece)
+      if (changed_.wait_for(lock, piece, [this] { return over_; }))
+        return;
+    leave("the actor system did not end in time");
   });
 }
 

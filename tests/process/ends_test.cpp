@@ -107,6 +107,21 @@ BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
   }
 }
 
+// A process takes its record away before it is gone. This one hangs in between.
+BOOST_AUTO_TEST_CASE(a_stop_waits_for_who_has_taken_its_record_away) {
+  running_cluster c({.timeout_keys = "stop_ms = 2000\n"});
+  c.require_launch();
+  c.kill("coordinator.0", SIGSTOP);
+  auto stop = std::async(std::launch::async, [&] { return run_troupe({"stop", c.file}); });
+  const auto there = [&](const char* record) { return std::filesystem::exists(c.state + "/run/" + record); };
+  for (int i = 0; i < 6000 && there("decode.0.json"); ++i) // then it has looked who is there
+    std::this_thread::sleep_for(10ms);
+  std::filesystem::remove(c.state + "/run/coordinator.0.json");
+  const auto run = stop.get();
+  BOOST_TEST(run.exit_code == 0, run.err);
+  c.expect_nothing_left();
+}
+
 // For longer than workers take steps without one, and than they would live without their node agent. They keep what
 // they have computed.
 BOOST_AUTO_TEST_CASE(long_without_a_coordinator_nothing_is_lost) {
