@@ -82,6 +82,10 @@ struct window_world : by_hand {
     tell_as(scheduler(), got[i].reader, ack{got[i].what.head.msg_id, code, note_of({"x", "y"})});
     sched.run();
   }
+  void begin(std::size_t i) {
+    tell_as(scheduler(), got[i].reader, begun{got[i].what.work.branch, got[i].what.work.attempt});
+    sched.run();
+  }
   void lose() {
     tell_from_outside(front, rank_lost{0, "test"});
     sched.run();
@@ -164,26 +168,59 @@ BOOST_AUTO_TEST_CASE(an_engine_that_joins_again_has_nothing_unanswered) {
   BOOST_TEST(w.held() >= 2u);
 }
 
-// Engines that end as soon as they have come: what was on its way to them has not begun.
-BOOST_AUTO_TEST_CASE(only_attempts_that_an_engine_has_taken_count) {
+// What an engine has taken may wait there behind the request that ends it.
+BOOST_AUTO_TEST_CASE(only_attempts_that_an_engine_has_begun_count) {
+  window_world w(256);
+  w.open(1, 2);
+  const auto lose = [&] {
+    w.lose();
+    w.join();
+    w.pass(std::chrono::seconds(31));
+  };
+  for (std::size_t i = 1; i <= 20; ++i) {
+    BOOST_TEST(w.got.size() == 2 * i);
+    if (i % 2 == 0)
+      w.answer(w.got.size() - 1);
+    lose();
+  }
+  for (std::size_t i = 1; i <= default_max_attempts; ++i) {
+    BOOST_TEST(w.ended == 0u);
+    w.begin(w.got.size() - 1); // for the other branch too
+    lose();
+  }
+  BOOST_TEST(w.ended == 2u);
+  BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.message == "engine 0: test; 8 engines were tried (max_attempts)");
+}
+
+BOOST_AUTO_TEST_CASE(what_was_begun_of_an_earlier_attempt_does_not_count) {
   window_world w(256);
   w.open(1);
   for (std::size_t i = 1; i <= 20; ++i) {
-    BOOST_TEST(w.got.size() == i);
     w.lose();
     w.join();
     w.pass(std::chrono::seconds(31));
+    w.begin(i - 1);
   }
   BOOST_TEST(w.ended == 0u);
-  for (std::size_t i = 1; i <= default_max_attempts; ++i) {
-    BOOST_TEST(w.ended == 0u);
-    w.answer(w.got.size() - 1);
+}
+
+// A request may end engines before they can say that they have begun.
+BOOST_AUTO_TEST_CASE(a_request_that_no_engine_lives_to_begin_is_given_up) {
+  window_world w(256);
+  w.open(1);
+  std::size_t lost = 0;
+  for (; w.ended == 0 && lost < 100; ++lost) {
     w.lose();
     w.join();
     w.pass(std::chrono::seconds(31));
   }
+  BOOST_TEST(lost == 4 * default_max_attempts);
+  BOOST_TEST(w.got.size() == lost);
   BOOST_TEST(w.ended == 1u);
   BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.message ==
+             "engine 0: test; 32 engines were lost before they began with it (4 times max_attempts)");
 }
 
 BOOST_AUTO_TEST_CASE(a_request_that_lost_its_engines_waits_longer_each_time) {
