@@ -50,10 +50,7 @@ public:
 
   const engine_front& front() const override { return front_; }
   std::string metrics() const override { return parts_.metrics(access_.identity.name); }
-  std::string waits_for() const override {
-    caf::scoped_actor self{system_};
-    return parts_.engines(self).waits_for;
-  }
+  void ask_what_is_awaited(const awaited_query& query) const override { tell_from_outside(parts_.directory, query); }
 
 private:
   std::string expelled() const {

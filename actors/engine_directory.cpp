@@ -46,9 +46,8 @@ std::string missing_for_good(const engine_workers& configured, const cluster_sta
   std::map<std::string, std::string> given_up; // how it ended, by name
   for (const member_report& m : s.members)
     if (!is_over(m.known.state))
-      for (const std::string& what : m.progress.given_up)
-        if (const auto name_ends = what.find(": "); name_ends != what.npos)
-          given_up.emplace(what.substr(0, name_ends), what.substr(name_ends + 2));
+      for (const worker_end& e : m.progress.given_up)
+        given_up.emplace(e.name, e.how);
   std::string all;
   for (const auto& workers : configured) {
     const auto gone = std::ranges::find_if(workers, [&](const std::string& w) { return given_up.contains(w); });
@@ -211,6 +210,7 @@ engine_directory_actor::behavior_type engine_directory(self_ptr self, const gate
         r.given_up = !st.given_up.empty();
         return r;
       },
+      [=](const awaited_query& q) { q.told(waits_for(state_of(self))); },
       [=](const stop&) {
         for (const auto& [rank, e] : state_of(self).engines)
           if (e.worker)

@@ -2,7 +2,7 @@
 // gateway which engines come and go. While there is none that gives out tokens it asks the coordinator whether node
 // agents have given up so many workers that none will be. Detached: connecting blocks.
 #pragma once
-#include "actors/gateway.hpp"
+#include "actors/backend.hpp"
 #include "actors/member.hpp"
 #include "actors/worker_root.hpp"
 #include "cluster/connect.hpp"
@@ -36,8 +36,9 @@ private:
   std::optional<std::chrono::steady_clock::time_point> first_; // engine was there
 };
 
-using engine_directory_actor = caf::typed_actor<answers<view>, answers<coordinator_found>, answers<tick>,
-                                                answers<directory_query, directory_report>, answers<stop>>;
+using engine_directory_actor =
+    caf::typed_actor<answers<view>, answers<coordinator_found>, answers<tick>,
+                     answers<directory_query, directory_report>, answers<awaited_query>, answers<stop>>;
 
 // The workers of each engine of a cluster that gives out tokens, by name: without one of them it does not.
 using engine_workers = std::vector<std::vector<std::string>>;

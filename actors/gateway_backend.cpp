@@ -47,17 +47,7 @@ public:
     return text;
   }
 
-  std::string waits_for() const override {
-    caf::scoped_actor self{system_};
-    const auto now = report_of<gateway_client_report>(self, client_, gateway_client_query{});
-    if (!now.entry)
-      return access_.gateway + " is lost (" + now.why + ")";
-    std::string why;
-    ask(self.ptr(), now.entry, 5000ms, waits_query{})
-        .receive([&](const waits_answer& a) { why = a.why; },
-                 [&](const caf::error&) { why = access_.gateway + " does not answer"; });
-    return why;
-  }
+  void ask_what_is_awaited(const awaited_query& query) const override { tell_from_outside(client_, query); }
 
 private:
   // Empty, or why there is none.

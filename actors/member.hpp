@@ -40,12 +40,12 @@ struct member_setup {
   std::function<void(const std::string& why)> on_expelled;
   // The cluster is being stopped: this process is to end, a gateway without `now` only to take nothing new.
   std::function<void(bool now)> on_stop;
-  std::function<std::uint64_t()> live;                // of a gateway: requests that have not ended
-  std::function<std::vector<std::string>()> given_up; // of a node agent: hb::given_up
-  bool comes_back = false;                            // held for dead, it joins anew under another incarnation
-  scheduler_actor scheduler;                          // of a worker: its progress is part of what the process says
-  engine_source engine;                               // with a scheduler: so is what its verifier knows
-  std::function<std::uint64_t()> steps;               // of a worker without a scheduler: that it has taken
+  std::function<std::uint64_t()> live;               // of a gateway: requests that have not ended
+  std::function<std::vector<worker_end>()> given_up; // of a node agent: hb::given_up
+  bool comes_back = false;                           // held for dead, it joins anew under another incarnation
+  scheduler_actor scheduler;                         // of a worker: its progress is part of what the process says
+  engine_source engine;                              // with a scheduler: so is what its verifier knows
+  std::function<std::uint64_t()> steps;              // of a worker without a scheduler: that it has taken
   // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
   std::function<bool(bool told)> able;
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread

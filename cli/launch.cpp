@@ -63,8 +63,8 @@ std::size_t active_processes(const cluster_status& s) {
 }
 
 // What node agents have given up starting, and why.
-std::vector<std::string> given_up_processes(const cluster_status& s) {
-  std::vector<std::string> all;
+std::vector<worker_end> given_up_processes(const cluster_status& s) {
+  std::vector<worker_end> all;
   for (const member_report& m : s.members)
     if (!is_over(m.known.state))
       all.insert(all.end(), m.progress.given_up.begin(), m.progress.given_up.end());
@@ -195,18 +195,18 @@ int run_launch(const launch_options& o) {
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
-  std::vector<std::string> given_up;
+  std::vector<worker_end> given_up;
   const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size() + c.layout.gateways.size();
   const bool all_active = wait_until([&] {
     const auto s = client.status();
     active = s ? active_processes(*s) : 0;
-    given_up = s ? given_up_processes(*s) : std::vector<std::string>();
+    given_up = s ? given_up_processes(*s) : std::vector<worker_end>();
     progress.show(static_cast<std::int64_t>(active), static_cast<std::int64_t>(expected), "processes,");
     return active >= expected || !given_up.empty();
   });
   progress.clear();
-  for (const std::string& what : given_up)
-    spdlog::error("{} is not started again: {}", what.substr(0, what.find(':')), what.substr(what.find(':') + 2));
+  for (const worker_end& e : given_up)
+    spdlog::error("{} is not started again: {}", e.name, e.how);
   if (!given_up.empty()) {
     give_up(std::to_string(active) + " of " + std::to_string(expected) +
             " workers, node agents and gateways are active");

@@ -12,6 +12,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -38,9 +39,14 @@ public:
       const std::lock_guard lock(mutex_);
       events_.push_back(event);
     }
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written =
-        ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+    wake();
+  }
+  void put_awaited(const std::string& what) {
+    {
+      const std::lock_guard lock(mutex_);
+      awaited_ = what;
+    }
+    wake();
   }
 
   std::vector<generation_event> take() {
@@ -49,11 +55,22 @@ public:
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});
   }
+  std::optional<std::string> take_awaited() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(awaited_, {});
+  }
 
 private:
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written =
+        ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+  }
+
   int fd_;
   std::mutex mutex_;
   std::vector<generation_event> events_;
+  std::optional<std::string> awaited_; // LLM::ask_what_is_awaited
 };
 
 class runner {
@@ -73,9 +90,12 @@ public:
       if (!outcome_.interrupted && !outcome_.stopped && !ended_)
         waiting = !take_new();
       deliver();
-      if (const auto now = clock::now(); now >= look_at_)
-        heed_silence(now);
+      if (!asked_ && clock::now() >= look_at_)
+        ask_what_is_awaited();
+      heed_silence();
       if (live_.empty() && (ended_ || outcome_.interrupted || outcome_.stopped))
+        return outcome_;
+      if (signals_.count() >= 2) // whoever computes the rest may not answer
         return outcome_;
       const std::array fds{mail_->fd(), waiting ? source_.fd() : -1};
       signals_.wait(fds, 100);
@@ -89,26 +109,39 @@ private:
     const int count = signals_.count();
     if (count >= 1 && !outcome_.interrupted) {
       outcome_.interrupted = true;
-      heed_silence(clock::now());
-      if (!live_.empty() && !outcome_.stopped)
+      if (!live_.empty())
         spdlog::warn("interrupted: finishing {} requests in flight; Ctrl-C again stops at once", live_.size());
+      if (!asked_)
+        ask_what_is_awaited();
     }
     if (count >= 2)
       stop();
   }
 
+  void look_later() { look_at_ = clock::now() + (outcome_.interrupted ? std::chrono::seconds(1) : silence); }
+
+  void ask_what_is_awaited() {
+    asked_ = true;
+    engine_.ask_what_is_awaited([mail = mail_](const std::string& what) { mail->put_awaited(what); });
+  }
+
   // Requests may wait for a cluster that is not there at the moment. That is said, and whoever wants an end has it
   // then.
-  void heed_silence(clock::time_point now) {
-    look_at_ = now + (outcome_.interrupted ? std::chrono::seconds(1) : silence);
-    const std::string why = live_.empty() || outcome_.stopped ? "" : engine_.waits_for();
-    if (!why.empty() && outcome_.interrupted) {
-      spdlog::warn("interrupted: {} requests that wait are left: {}", live_.size(), why);
+  void heed_silence() {
+    const auto why = mail_->take_awaited();
+    if (!why)
+      return;
+    asked_ = false;
+    look_later();
+    if (live_.empty() || outcome_.stopped)
+      return;
+    if (!why->empty() && outcome_.interrupted) {
+      spdlog::warn("interrupted: {} requests that wait are left: {}", live_.size(), *why);
       stop();
-    } else if (!why.empty() && why != said_) {
-      spdlog::warn("{} requests wait: {}", live_.size(), why);
+    } else if (!why->empty() && *why != said_) {
+      spdlog::warn("{} requests wait: {}", live_.size(), *why);
     }
-    said_ = why;
+    said_ = *why;
   }
 
   // False if the source has nothing at the moment.
@@ -158,7 +191,7 @@ private:
   void deliver() {
     const std::vector<generation_event> events = mail_->take();
     if (!events.empty())
-      look_at_ = clock::now() + silence;
+      look_later();
     for (const generation_event& event : events) {
       if (event.result) {
         const auto found = live_.find(event.id);
@@ -198,6 +231,7 @@ private:
   bool ended_ = false;
   run_outcome outcome_;
   clock::time_point look_at_ = clock::now() + silence; // whether requests wait for something
+  bool asked_ = false;                                 // likewise, and nothing was said yet
   std::string said_;                                   // that they wait for
 };
 

@@ -260,6 +260,33 @@ BOOST_AUTO_TEST_CASE(what_lost_all_its_engines_is_continued) {
   BOOST_TEST(first.exit_code == 1);
   BOOST_TEST(contains(first.err, "1 engines were tried (max_attempts)"), first.err);
   BOOST_TEST(contains(first.err, "the same command continues the batch"), first.err);
+// Nor does it say anything: the client hears of no loss.
+BOOST_AUTO_TEST_CASE(who_wants_an_end_waits_for_no_gateway_that_does_not_answer) {
+  running_cluster c({.workers = 1,
+                     .other_keys = one_gateway,
+                     .control_keys = "connection_timeout_ms = 600000\n",
+                     .timeout_keys = "dead_ms = 600000\n"});
+  c.require_launch();
+  std::atomic<bool> silent = false;
+  process_options impatient;
+  impatient.watch = [&silent, sent = 0](pid_t pid, const std::string&, const std::string& err) mutable {
+    if ((sent == 0 && silent) || (sent == 1 && contains(err, "Ctrl-C again stops at once"))) {
+      ++sent;
+      ::kill(pid, SIGINT);
+    }
+  };
+  auto batch = batch_beside(c, mixed_lines(60), impatient);
+  c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+  c.kill("gateway.0", SIGSTOP);
+  silent = true;
+  const auto run = batch.get();
+  BOOST_TEST(run.exit_code == 130);
+  BOOST_TEST(contains(run.err, "interrupted: finishing "), run.err);
+  BOOST_TEST(!contains(run.err, "gateway_lost"), run.err);
+  BOOST_TEST(!contains(run.err, "does not answer"), run.err);
+  c.kill("gateway.0", SIGCONT);
+}
+
   c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
   const auto second = b.run();
   BOOST_TEST(second.exit_code == 0, second.err);
