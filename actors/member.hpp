@@ -5,6 +5,7 @@
 #include "cluster/cluster_identity.hpp"
 #include "cluster/connect.hpp"
 #include "cluster/control_messages.hpp"
+#include "cluster/cpu_wait.hpp"
 #include "cluster/ended_processes.hpp"
 #include "cluster/view_change.hpp"
 #include <functional>
@@ -69,6 +70,7 @@ struct cluster_member_state { // of the actor
   ended_processes ended;     // as views have told
   std::uint64_t refused = 0; // words of coordinators that did not take it in
   hb progress;
+  cpu_wait waits;
   bool joining = false;       // a coordinator was asked to take this process
   bool asked = false;         // for the progress
   std::uint64_t reviewed = 0; // steps of which the verifier was asked

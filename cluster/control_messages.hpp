@@ -173,6 +173,7 @@ TROUPE_FIELDS(worker_end, name, how)
 struct hb { // one way, every hb_ms
   std::uint64_t incarnation = 0;
   std::uint64_t steps = 0;
+  std::uint64_t starved_ms = 0; // of a worker, since it began: what it could not compute for want of a CPU (cpu_wait)
   std::uint64_t running = 0, waiting = 0;
   std::uint64_t paused = 0; // running ones that wait until a gateway has taken their tokens
   std::int32_t free_blocks = 0;
@@ -186,8 +187,8 @@ struct hb { // one way, every hb_ms
   std::uint64_t mepoch = 0, prepared = 0;
   std::uint64_t refused = 0; // messages and frames of former leaders, older epochs and processes that are over
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, waits_for, handoffs, able, drained,
-              given_up, speculation, mepoch, prepared, refused)
+TROUPE_FIELDS(hb, incarnation, steps, starved_ms, running, waiting, paused, free_blocks, waits_for, handoffs, able,
+              drained, given_up, speculation, mepoch, prepared, refused)
 struct member_report {
   member_entry known;
   hb progress;
