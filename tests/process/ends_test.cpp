@@ -33,6 +33,14 @@ void check_some(const std::map<std::string, std::string>& got, const std::map<st
     BOOST_CHECK_MESSAGE(expected.at(id) == line, id << " differs");
 }
 
+pid_t dead_process() {
+  const pid_t p = ::fork();
+  if (p == 0)
+    ::_exit(0);
+  ::waitpid(p, nullptr, 0);
+  return p;
+}
+
 // Somebody else's.
 class taken_port {
 public:
@@ -95,6 +103,8 @@ BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
     c.require_launch();
     auto batch = batch_beside(c, lines);
     c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    // As if it had been killed while it wrote.
+    test_support::write_text(c.state + "/lease.n0.partial-" + std::to_string(dead_process()), "");
     const auto stop = now ? run_troupe({"stop", c.file, "--now"}) : run_troupe({"stop", c.file});
     BOOST_TEST(stop.exit_code == 0);
     const auto told = steady::now();
@@ -250,16 +260,6 @@ BOOST_AUTO_TEST_CASE(a_client_that_waits_says_so_and_ends_as_soon_as_it_is_told)
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_lost_all_its_engines_is_continued) {
-  running_cluster c({.workers = 1, .other_keys = "[gateway]\nmax_attempts = 1\n"});
-  c.require_launch();
-  const file_batch b{c};
-  const std::string lines = mixed_lines(24);
-  test_support::write_text(b.in, lines);
-  const auto first = b.run_until([&](pid_t) { c.kill("decode.0"); });
-  BOOST_TEST(first.exit_code == 1);
-  BOOST_TEST(contains(first.err, "1 engines were tried (max_attempts)"), first.err);
-  BOOST_TEST(contains(first.err, "the same command continues the batch"), first.err);
 // Nor does it say anything: the client hears of no loss.
 BOOST_AUTO_TEST_CASE(who_wants_an_end_waits_for_no_gateway_that_does_not_answer) {
   running_cluster c({.workers = 1,
@@ -287,6 +287,16 @@ BOOST_AUTO_TEST_CASE(who_wants_an_end_waits_for_no_gateway_that_does_not_answer)
   c.kill("gateway.0", SIGCONT);
 }
 
+BOOST_AUTO_TEST_CASE(what_lost_all_its_engines_is_continued) {
+  running_cluster c({.workers = 1, .other_keys = "[gateway]\nmax_attempts = 1\n"});
+  c.require_launch();
+  const file_batch b{c};
+  const std::string lines = mixed_lines(24);
+  test_support::write_text(b.in, lines);
+  const auto first = b.run_until([&](pid_t) { c.kill("decode.0"); });
+  BOOST_TEST(first.exit_code == 1);
+  BOOST_TEST(contains(first.err, "1 engines were tried (max_attempts)"), first.err);
+  BOOST_TEST(contains(first.err, "the same command continues the batch"), first.err);
   c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
   const auto second = b.run();
   BOOST_TEST(second.exit_code == 0, second.err);
