@@ -257,16 +257,16 @@ private:
 
 outcomes run_once(LLM& llm, const cell& c, const std::vector<work>& all) {
   gathering g(llm);
-  for (const work& w : ordered(all, c.order))
-    g.submit(w);
-  if (c.seqs > large_batch / 2) // so many that they fill the batch, and run longer than those before them
+  if (c.seqs > large_batch / 2) // others fill it before
     for (auto n = static_cast<int>(all.size()); n < c.seqs; ++n) {
       work w = all[static_cast<std::size_t>(n) % all.size()];
       w.request.id = "company " + std::to_string(n);
       w.request.prompt_ids = std::vector<std::int32_t>{0, 300 + n};
-      w.params.max_tokens += 8;
+      w.params.max_tokens *= 2;
       g.submit(w, false);
     }
+  for (const work& w : ordered(all, c.order))
+    g.submit(w);
   if (c.strangers) {
     g.wait_for_output();
     for (work w : requests_of(3, 20)) {
@@ -296,8 +296,8 @@ cell_run run(const cell& c, const engine_options& options, const std::vector<wor
   r.preemptions = test_support::metric(text, "num_preemptions_total");
   r.cached_tokens = test_support::metric(text, "prefix_cache_hits_total");
   r.accepted = test_support::metric(text, "spec_decode_num_accepted_tokens_total");
-  r.large_steps = test_support::metric(text, "iteration_tokens_total_bucket", "le=\"256\"") -
-                  test_support::metric(text, "iteration_tokens_total_bucket", "le=\"128\"");
+  r.large_steps = test_support::metric(text, "iteration_tokens_total_bucket", "le=\"256.0\"") -
+                  test_support::metric(text, "iteration_tokens_total_bucket", "le=\"128.0\"");
   return r;
 }
 cell_run run(const cell& c, const std::vector<work>& all) {
