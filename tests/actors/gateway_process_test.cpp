@@ -129,7 +129,6 @@ gateway_entry_actor::behavior_type slow_gateway(gateway_entry_actor::pointer, st
       [](const gateway_cancel&) {},
       [](const news_taken&) {},
       [](const metrics_query&) { return metrics_answer{}; },
-      [](const waits_query&) { return waits_answer{}; },
   };
 }
 
@@ -149,7 +148,6 @@ gateway_entry_actor::behavior_type holding_gateway(gateway_entry_actor::pointer 
         open->pop_front();
       },
       [](const metrics_query&) { return metrics_answer{}; },
-      [](const waits_query&) { return waits_answer{}; },
   };
 }
 
