@@ -23,6 +23,7 @@ struct process_record {
   std::string configuration; // digest
 };
 
+// That process, not another one that has its number by now.
 bool is_running(const process_record& r);
 
 class state_dir {

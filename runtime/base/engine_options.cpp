@@ -7,14 +7,23 @@
 
 namespace troupe {
 
-template <class T> T number_of(const sourced_value& v, T low, T high) {
+namespace {
+
+template <class T> std::optional<T> whole_number(const std::string& text) {
   T n{};
-  const char* end = v.value.data() + v.value.size();
-  const auto [rest, fault] = std::from_chars(v.value.data(), end, n);
-  if (fault != std::errc() || rest != end || n < low || n > high)
+  const char* end = text.data() + text.size();
+  const auto [rest, fault] = std::from_chars(text.data(), end, n);
+  return fault == std::errc() && rest == end ? std::optional<T>(n) : std::nullopt;
+}
+
+} // namespace
+
+template <class T> T number_of(const sourced_value& v, T low, T high) {
+  const auto n = whole_number<T>(v.value);
+  if (!n || *n < low || *n > high)
     throw config_error(v.source, v.key, v.value, "this is not a whole number in the legal range",
                        "give a number from " + std::to_string(low) + " to " + std::to_string(high));
-  return n;
+  return *n;
 }
 template int number_of(const sourced_value&, int, int);
 template std::int64_t number_of(const sourced_value&, std::int64_t, std::int64_t);
@@ -69,10 +78,7 @@ void check_snapshot_interval(const sourced_value& v) {
 // A number below `least` is refused with its own reason. What is no number, or too large, is refused where it is
 // stored.
 void refuse_below(const sourced_value& v, int least, const std::string& why, const std::string& remedy) {
-  int n = least;
-  const char* end = v.value.data() + v.value.size();
-  const auto [rest, fault] = std::from_chars(v.value.data(), end, n);
-  if (fault == std::errc() && rest == end && n < least)
+  if (const auto n = whole_number<int>(v.value); n && *n < least)
     refuse(v, why, remedy);
 }
 

@@ -258,7 +258,7 @@ private:
 
 outcomes run_once(LLM& llm, const cell& c, const std::vector<work>& all) {
   gathering g(llm);
-  if (c.seqs > large_batch / 2) // others fill it before
+  if (c.seqs >= large_batch) // others fill it before
     for (auto n = static_cast<int>(all.size()); n < c.seqs; ++n) {
       work w = all[static_cast<std::size_t>(n) % all.size()];
       w.request.id = "company " + std::to_string(n);
@@ -484,9 +484,14 @@ std::string name_of(const preemption& p, const test::hand_engine_options& o) {
          std::to_string(o.nextn);
 }
 
-void check_preempted(const preemption& p, test::hand_engine_options o, const test::hand_request& victim) {
+test::hand_output alone_of(const test::hand_request& victim) {
   const test::hand_output alone = test::hand_engine({}).run({victim}, {0}).at(0);
   BOOST_REQUIRE(std::ssize(alone.tokens) == victim.params.max_tokens);
+  return alone;
+}
+
+void check_preempted(const preemption& p, test::hand_engine_options o, const test::hand_request& victim,
+                     const test::hand_output& alone) {
   const auto beside = [&](std::size_t prompt, std::size_t tokens) {
     test::hand_request r = victim_of(77, static_cast<int>(tokens));
     r.prompt.resize(prompt, 300);
@@ -519,8 +524,10 @@ BOOST_AUTO_TEST_SUITE(determinism_matrix)
 BOOST_AUTO_TEST_CASE(preempted_at_the_first_the_fifth_and_the_37th_step_and_twice) {
   for (const preemption& p : std::span(preemptions).first(test::any_sanitizer ? 1 : preemptions.size()))
     for (const bool async : {false, true})
-      if (async || !test::any_sanitizer)
-        check_preempted(p, {.async = async}, victim_of(p.at + async, p.twice ? 400 : 48));
+      if (async || !test::any_sanitizer) {
+        const test::hand_request victim = victim_of(p.at + async, p.twice ? 400 : 48);
+        check_preempted(p, {.async = async}, victim, alone_of(victim));
+      }
 }
 
 BOOST_AUTO_TEST_CASE(every_axis_alone) {
@@ -550,13 +557,15 @@ BOOST_AUTO_TEST_CASE(the_whole_matrix) {
   std::vector<std::vector<int>> rows = single_axis_rows();
   std::ranges::copy(pairwise_rows(), std::back_inserter(rows));
   compare(part_of(rows, k, n), requests_of(32, 256));
-  for (std::uint64_t victim = k; victim < 32; victim += n)
-    for (const preemption& p : preemptions)
+  for (std::uint64_t seed = k; seed < 32; seed += n)
+    for (const preemption& p : preemptions) {
+      const test::hand_request victim = victim_of(seed, p.twice ? 400 : 256);
+      const test::hand_output alone = alone_of(victim);
       for (const bool async : {false, true})
         for (const bool prefix_cache : {false, true})
           for (const int nextn : {0, 5})
-            check_preempted(p, {.async = async, .prefix_cache = prefix_cache, .nextn = nextn},
-                            victim_of(victim, p.twice ? 400 : 256));
+            check_preempted(p, {.async = async, .prefix_cache = prefix_cache, .nextn = nextn}, victim, alone);
+    }
 }
 
 // The comparison has to see what it is there for: seeds taken from the order of submission, and other roundings.

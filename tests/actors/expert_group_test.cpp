@@ -123,8 +123,8 @@ BOOST_AUTO_TEST_CASE(c20_no_step_waits_for_an_expert_that_moves) {
   };
   const generation_result before = compute();
   client.begin_move(2, 5, 1);
-  slot_table moving;
-  while (being_written(moving = client.table(0)) == 0)
+  slot_table moving = client.table(0);
+  for (int i = 0; i < 6000 && being_written(moving) == 0; ++i, moving = client.table(0))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   check_equal(run(llm, all), expected);
   const generation_result meanwhile = compute();

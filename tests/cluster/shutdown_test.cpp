@@ -1,7 +1,6 @@
-#include "cluster/actor_system.hpp"
 #include "cluster/connect.hpp"
-#include "cluster/control_messages.hpp"
 #include "cluster/shutdown.hpp"
+#include "tests/support/speaking_system.hpp"
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdio>
@@ -34,20 +33,11 @@ int code_of(const std::function<void()>& does) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-struct speaking_config : caf::actor_system_config {
-  speaking_config() { prepare(*this, "troupe test", 2, 500ms, 60000ms); }
-};
-
-voter_actor::behavior_type refuse(voter_actor::pointer self) {
-  return {[](const lease_ask&) { return lease_answer{}; }, [=](const stop&) { self->quit(); }};
-}
-
 // The process of a detached actor ends while that actor still tells those who watch it from elsewhere.
 void end_early() {
-  prepare_process();
-  speaking_config config;
+  test_support::speaking_config config;
   bounded_system there(config), here(config);
-  const voter_actor voter = here.spawn<caf::detached>(refuse);
+  const voter_actor voter = here.spawn<caf::detached>(test_support::refusing_voter);
   const auto port = publish(here, voter, {"127.0.0.1", 0});
   const auto known = connect<voter_actor>(there, {"127.0.0.1", *port});
   bool watched = false;

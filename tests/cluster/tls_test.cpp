@@ -1,11 +1,10 @@
 // What comes over TLS from somebody with a key of the cluster who does not speak as its processes do.
-#include "cluster/actor_system.hpp"
 #include "cluster/certificates.hpp"
 #include "cluster/connect.hpp"
-#include "cluster/control_messages.hpp"
 #include "cluster/refused_bytes.hpp"
 #include "cluster/shutdown.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/speaking_system.hpp"
 #include <arpa/inet.h>
 #include <array>
 #include <boost/test/unit_test.hpp>
@@ -22,24 +21,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct system_with_keys : caf::actor_system_config {
-  explicit system_with_keys(const tls_files& keys) {
-    prepare_process();
-    prepare(*this, "troupe test", 2, 500ms, 60000ms);
-    prepare_tls(*this, keys);
-  }
-};
-
-voter_actor::behavior_type refuse(voter_actor::pointer self) {
-  return {[](const lease_ask& a) { return lease_answer{false, a.term + 1, 0, 0, 0, 0, {}}; },
-          [=](const stop&) { self->quit(); }};
-}
-
 // A process that can be reached.
 class listening_process {
 public:
   explicit listening_process(const tls_files& keys) : config_(keys) {
-    voter_ = system_.spawn(refuse);
+    voter_ = system_.spawn(test_support::refusing_voter);
     const auto port = publish(system_, voter_, {"127.0.0.1", 0});
     BOOST_REQUIRE(port);
     at = {"127.0.0.1", *port};
@@ -51,14 +37,14 @@ public:
   endpoint at;
 
 private:
-  system_with_keys config_;
+  test_support::speaking_config config_;
   bounded_system system_{config_};
   voter_actor voter_;
 };
 
 // Whether it answers somebody who speaks as one does.
 bool answers_to(const tls_files& keys, const endpoint& at) {
-  system_with_keys config(keys);
+  test_support::speaking_config config(keys);
   bounded_system system(config);
   bool answered = false;
   {

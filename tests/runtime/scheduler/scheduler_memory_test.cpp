@@ -159,10 +159,7 @@ struct soak {
       aborts += w.core.abort(sequence_id{next - 1 - random() % std::min<std::uint64_t>(next - 1, 64)}, w.events);
   }
   void plan() {
-    for (;;) {
-      const step_intent i = w.core.intent();
-      if (!w.core.want(decide_step(std::span(&i, 1), w.core.rule()), w.want))
-        return;
+    while (w.begin_turn()) {
       if (!w.want.empty())
         w.kv.turn(w.want, w.got);
       planned += w.core.plan(w.got, plans[planned % 2], w.events);
