@@ -5,6 +5,7 @@
 #include "actors/gateway.hpp"
 #include "actors/llm.hpp"
 #include "runtime/model/config.hpp"
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,11 +26,17 @@ struct engine_front {
   std::string description; // for people
 };
 
+// LOCAL, one way, to who knows of engines: as LLM::ask_what_is_awaited.
+struct awaited_query {
+  std::function<void(const std::string&)> told;
+};
+
 class backend {
 public:
   virtual ~backend() = default; // live requests end with abort
   virtual const engine_front& front() const = 0;
-  virtual std::string metrics() const = 0; // as LLM::metrics
+  virtual std::string metrics() const = 0;                                               // as LLM::metrics
+  virtual void ask_what_is_awaited(const awaited_query& query) const { query.told({}); } // as LLM::ask_what_is_awaited
 };
 
 // Throw config_error or device_error.
@@ -38,3 +45,5 @@ std::unique_ptr<backend> make_cluster_backend(const cluster_access& cluster); //
 std::unique_ptr<backend> make_gateway_backend(const cluster_access& cluster); // through one of the cluster's
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::awaited_query)

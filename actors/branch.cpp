@@ -138,8 +138,10 @@ branch::update branch::end(finish_reason why, const error& failure, double now_m
   return u;
 }
 
-bool branch::begin_next_attempt() {
-  if (!ledger_.next_attempt())
+bool branch::begin_next_attempt(bool begun) {
+  if (!begun)
+    ledger_.go_on_at(ledger_.attempt() + 1);
+  else if (!ledger_.next_attempt())
     return false;
   earlier_ = result_.usage;
   told_accepted_ = 0;

@@ -39,9 +39,9 @@ public:
   update restore(const tokens& taken, std::uint32_t attempt, double now_ms);
   // The end from this side: abort, whose cause is the failure's code, or an error that the engine could not report.
   update end(finish_reason why, const error& failure, double now_ms);
-  // Another engine will compute it from the prompt on: false if all attempts are used. What came is kept, but for the
-  // rows of a prompt that gave no token yet: they come again.
-  bool begin_next_attempt();
+  // Another engine will compute it from the prompt on: false if all attempts are used, to which one that no engine has
+  // begun does not count. What came is kept, but for the rows of a prompt that gave no token yet: they come again.
+  bool begin_next_attempt(bool begun = true);
 
   bool ended() const { return ended_; }
   std::int64_t next_position() const { return ledger_.next_position(); }

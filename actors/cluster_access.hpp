@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -25,6 +26,8 @@ struct cluster_access {
   std::chrono::milliseconds engine_wait{300000}; // gateway_setup
   std::uint32_t max_attempts = 8;                // likewise
   std::string gateway{}; // of the cluster, by name: "gateway.0"; empty: this process is one of its own
+  // The workers of each engine of the cluster that gives out tokens, by name (engine_directory.hpp).
+  std::vector<std::vector<std::string>> engines{};
   // As a gateway of its own: where this process keeps what its requests have, so that another one goes on with them
   // (cluster.md §3.5). Null: in memory.
   std::shared_ptr<request_ledger> ledger{};

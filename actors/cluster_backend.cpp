@@ -15,7 +15,7 @@ class cluster_backend final : public backend {
 public:
   explicit cluster_backend(const cluster_access& c)
       : access_(c), config_(c.identity, 2), parts_(system_, {c.model, c.seed, c.ledger, false, c.engine_wait,
-                                                             c.max_attempts, c.identity.unacked_messages}) {
+                                                             c.max_attempts, c.identity.unacked_messages, c.engines}) {
     front_.origin = mint_incarnation();
     front_.config = parts_.texts.config;
     front_.vocabulary = parts_.texts.vocabulary;
@@ -24,6 +24,9 @@ public:
                                      member_role::gateway, 0, {c.host, 0});
     m.who.model.texts = parts_.texts.digest;
     m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
+    m.on_coordinator = [to = parts_.directory](const membership_actor& found) {
+      tell_from_outside(to, coordinator_found{found});
+    };
     m.on_expelled = [this, to = parts_.gateway](const std::string& why) {
       tell_from_outside(to, give_up{"expelled", "the cluster does not take this client any more: " + why});
       const std::lock_guard lock(mutex_);
@@ -47,6 +50,7 @@ public:
 
   const engine_front& front() const override { return front_; }
   std::string metrics() const override { return parts_.metrics(access_.identity.name); }
+  void ask_what_is_awaited(const awaited_query& query) const override { tell_from_outside(parts_.directory, query); }
 
 private:
   std::string expelled() const {
@@ -70,6 +74,8 @@ private:
       }
       if (const std::string why = expelled(); !why.empty())
         return why;
+      if (r.given_up)
+        return r.waits_for;
       if (now >= last)
         return (r.mepoch == 0 ? "no coordinator answered within " : "no worker was ready within ") +
                std::to_string(access_.ready_ms) + " ms";

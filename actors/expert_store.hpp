@@ -3,16 +3,12 @@
 // version any more. Pooled; copies run on a thread of their own.
 #pragma once
 #include "actors/expert_part.hpp"
-#include "cluster/control_messages.hpp"
+#include "actors/member.hpp"
 #include <deque>
 #include <thread>
 
 namespace troupe {
 
-// LOCAL: the process has found a coordinator.
-struct coordinator_found {
-  membership_actor membership;
-};
 // LOCAL, from the executor's thread: steps use another oldest version.
 struct step_version_left {};
 // LOCAL, from the copying thread.
@@ -71,6 +67,5 @@ expert_store_actor::behavior_type expert_store(expert_store_actor::stateful_poin
 
 } // namespace troupe
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::coordinator_found)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_version_left)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::copy_ended)

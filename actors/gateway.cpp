@@ -122,7 +122,7 @@ placed place_of(gateway_state& st, const engine_choice& c) {
 }
 
 constexpr auto look_for_room_again = std::chrono::milliseconds(20),
-               ask_the_doubted_again = std::chrono::milliseconds(200);
+               look_for_others_again = std::chrono::milliseconds(200);
 
 void look_later(self_ptr self, std::chrono::milliseconds when) {
   if (!std::exchange(state_of(self).looking, true))
@@ -134,13 +134,23 @@ void end_turn(gateway_state::entry& e) {
     ++e.turn;
 }
 
+// Of a request that no engine was there for after so many have lost it: the next may end as soon as the last did.
+std::chrono::milliseconds pause_after(std::uint32_t losses) {
+  constexpr std::chrono::milliseconds first(500), longest(30000);
+  return losses < 2 ? std::chrono::milliseconds(0) : std::min(first * (1 << std::min(losses - 2, 6u)), longest);
+}
+
 // Without an engine a request waits: for the next that joins, or for room.
 void wait_for_place(self_ptr self, std::uint64_t number, gateway_state::entry& e, const engine_choice& c) {
   auto& st = state_of(self);
   if (!c.full) {
+    if (!st.engines_given_up.empty())
+      tell(self, e.session, give_up{engine_missing, st.engines_given_up});
     st.homeless.push_back(number);
-    if (!std::exchange(e.homeless, true))
+    if (!std::exchange(e.homeless, true)) {
+      e.not_before = self->clock().now() + pause_after(e.losses);
       tell_later(self, st.setup.engine_wait, still_homeless{number, e.turn});
+    }
     return;
   }
   end_turn(e);
@@ -163,10 +173,18 @@ void place(self_ptr self, std::uint64_t number) {
   tell(self, e.session, place_of(st, c));
 }
 
-// There is an engine more.
+// There is an engine more, or it is time for more requests to go there.
 void place_homeless(self_ptr self) {
-  for (const std::uint64_t number : std::exchange(state_of(self).homeless, {}))
-    place(self, number);
+  auto& st = state_of(self);
+  const auto now = self->clock().now();
+  for (const std::uint64_t number : std::exchange(st.homeless, {})) {
+    if (const auto at = st.live.find(number); at != st.live.end() && now < at->second.not_before) {
+      st.homeless.push_back(number);
+      look_later(self, look_for_others_again);
+    } else {
+      place(self, number);
+    }
+  }
 }
 
 // Engines that a session holds for lost may be well: they are asked. True: there are some.
@@ -201,7 +219,9 @@ void look_around(self_ptr self) {
   if (!state_of(self).crowded.empty())
     look_later(self, look_for_room_again);
   else if (doubted)
-    look_later(self, ask_the_doubted_again);
+    look_later(self, look_for_others_again);
+  if (std::ranges::any_of(state_of(self).loads, &engine_load::accepting)) // else they wait for the next that joins
+    place_homeless(self);
 }
 
 void note_room(self_ptr self, const scheduler_report& r) {
@@ -237,11 +257,12 @@ void find_another(self_ptr self, const place_wanted& p) {
   if (at == st.live.end())
     return;
   book_off(st, at->second);
+  at->second.losses += p.scheduler ? 1 : 0;
   if (p.scheduler && p.rank < st.engines.size() && st.engines[p.rank].scheduler == p.scheduler &&
       st.engines[p.rank].joined == p.joined && !st.engines[p.rank].lost) {
     lose_engine(st, {p.rank, p.why});
     st.engines[p.rank].in_doubt = true;
-    look_later(self, ask_the_doubted_again);
+    look_later(self, look_for_others_again);
   }
   at->second.undivided = at->second.undivided || p.undivided;
   if (p.full && p.rank < st.loads.size())
@@ -398,6 +419,8 @@ void open(self_ptr self, const std::shared_ptr<const request_record>& r) {
   if (rank == no_engine && !st.setup.replays)
     return refuse(st, *r, seed, finish_reason::error,
                   {"engine_lost", "no engine is left: " + st.engines.front().lost.value_or("none was started")});
+  if (rank == no_engine && !c.full && !st.engines_given_up.empty())
+    return refuse(st, *r, seed, finish_reason::error, {engine_missing, st.engines_given_up});
   if (rank == no_engine && st.homeless.size() + st.crowded.size() >= most_homeless)
     return refuse(
         st, *r, seed, finish_reason::error,
@@ -466,10 +489,20 @@ void end_homeless(self_ptr self, const still_homeless& s) {
     return;
   std::string why = st.engines.empty() ? "none was ever there" : "";
   for (std::size_t rank = 0; rank < st.engines.size(); ++rank)
-    why += (rank == 0 ? "engine " : "; engine ") + std::to_string(rank) + ": " + st.engines[rank].lost.value_or("well");
+    why += (rank == 0 ? "engine " : "; engine ") + std::to_string(rank) + ": " +
+           st.engines[rank].lost.value_or("computes prompts alone");
   tell(self, at->second.session,
        give_up{engine_missing, "no engine took the request within " + std::to_string(st.setup.engine_wait.count()) +
                                    " ms (cluster.join_timeout_s): " + why});
+}
+
+void end_all_homeless(self_ptr self, const engines_given_up& g) {
+  auto& st = state_of(self);
+  st.engines_given_up = g.why;
+  if (g.why.empty())
+    return;
+  for (const std::uint64_t number : st.homeless)
+    tell(self, st.live.at(number).session, give_up{engine_missing, g.why});
 }
 
 void end_all(self_ptr self, const give_up& g) {
@@ -538,6 +571,7 @@ gateway_actor::behavior_type gateway(self_ptr self, const gateway_setup& setup) 
       [=](const scheduler_report& r) { note_room(self, r); },
       [=](const rank_lost& l) { move_from(self, l); },
       [=](const engine_joined& j) { take_engine(self, j.engine); },
+      [=](const engines_given_up& g) { end_all_homeless(self, g); },
       [=](const place_wanted& p) { find_another(self, p); },
       [=](const prompt_done& d) { end_prompt(self, d); },
       [=](const ledger_failed& f) {

@@ -28,6 +28,11 @@ struct engine_joined {
   engine_info engine;
 };
 
+// LOCAL, one way: there is no engine, and none will come; empty: some may.
+struct engines_given_up {
+  std::string why;
+};
+
 struct forget_recovered {}; // LOCAL, a reminder to itself
 struct still_homeless {     // likewise: of a request that waits for an engine
   std::uint64_t number = 0, turn = 0;
@@ -44,10 +49,10 @@ TROUPE_FIELDS(gateway_report, live, served, outstanding, metrics)
 
 using gateway_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<done>,
-                     answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<place_wanted>,
-                     answers<prompt_done>, answers<ledger_failed>, answers<tick>, answers<forget_recovered>,
-                     answers<still_homeless>, answers<gateway_query, gateway_report>, answers<drain>, answers<give_up>,
-                     answers<stop>>;
+                     answers<scheduler_report>, answers<rank_lost>, answers<engine_joined>, answers<engines_given_up>,
+                     answers<place_wanted>, answers<prompt_done>, answers<ledger_failed>, answers<tick>,
+                     answers<forget_recovered>, answers<still_homeless>, answers<gateway_query, gateway_report>,
+                     answers<drain>, answers<give_up>, answers<stop>>;
 
 struct gateway_setup {
   std::vector<scheduler_actor> schedulers; // [engines] that are there from the start
@@ -78,13 +83,15 @@ struct gateway_state {
   struct entry {
     session_actor session;
     std::shared_ptr<const request_record> request;
-    std::size_t rank = no_engine;         // of its engine; none while it waits for one
-    std::size_t prompt_rank = no_engine;  // of the one that computes its prompt, until that is done
-    std::vector<std::uint64_t> sequences; // [branches]
-    std::int64_t cost = 0;                // tokens: the prompt, and the longest output of each branch
-    bool undivided = false;               // one engine is to compute everything
-    bool homeless = false;                // no engine is there for it
-    std::uint64_t turn = 0;               // how often that has ended
+    std::size_t rank = no_engine;                       // of its engine; none while it waits for one
+    std::size_t prompt_rank = no_engine;                // of the one that computes its prompt, until that is done
+    std::vector<std::uint64_t> sequences;               // [branches]
+    std::int64_t cost = 0;                              // tokens: the prompt, and the longest output of each branch
+    bool undivided = false;                             // one engine is to compute everything
+    bool homeless = false;                              // no engine is there for it
+    std::uint64_t turn = 0;                             // how often that has ended
+    std::uint32_t losses = 0;                           // of engines that had it
+    std::chrono::steady_clock::time_point not_before{}; // while it is homeless: it goes to no engine before
   };
   struct engine {
     scheduler_actor scheduler;
@@ -110,7 +117,8 @@ struct gateway_state {
   std::uint64_t next_sequence = 0, next_handoff = 0, served = 0;
   bool stopping = false;
   recovered_branches recovered;
-  std::optional<error> closed; // nothing new is taken
+  std::optional<error> closed;  // nothing new is taken
+  std::string engines_given_up; // as the message
   watch_list watched;
 };
 
@@ -126,5 +134,6 @@ std::uint64_t random_bits_of_system();
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_joined)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engines_given_up)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::forget_recovered)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::still_homeless)

@@ -47,6 +47,8 @@ public:
     return text;
   }
 
+  void ask_what_is_awaited(const awaited_query& query) const override { tell_from_outside(client_, query); }
+
 private:
   // Empty, or why there is none.
   std::string wait_for_gateway() {

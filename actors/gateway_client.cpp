@@ -296,6 +296,15 @@ void stop_all(self_ptr self) {
   self->quit();
 }
 
+void tell_what_is_awaited(self_ptr self, const awaited_query& q) {
+  const auto& st = state_of(self);
+  if (!st.entry)
+    return q.told(st.setup.gateway + " is lost (" + st.why + ")");
+  ask(self, st.entry, st.setup.control_limit, waits_query{})
+      .then([=](const waits_answer& a) { q.told(a.why); },
+            [=](const caf::error&) { q.told(state_of(self).setup.gateway + " does not answer"); });
+}
+
 } // namespace
 
 gateway_client_actor::behavior_type gateway_client(self_ptr self, const gateway_client_setup& setup) {
@@ -317,6 +326,7 @@ gateway_client_actor::behavior_type gateway_client(self_ptr self, const gateway_
         const auto& st = state_of(self);
         return gateway_client_report{st.entry, st.refused, st.why, st.answer};
       },
+      [=](const awaited_query& q) { tell_what_is_awaited(self, q); },
       [=](const tick&) { look(self); },
       [=](const stop&) { stop_all(self); },
   };

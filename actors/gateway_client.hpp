@@ -34,8 +34,8 @@ struct gateway_client_setup {
 
 using gateway_client_actor =
     caf::typed_actor<answers<open_request>, answers<cancel, ack>, answers<request_refused>, answers<gateway_news>,
-                     answers<detached>, answers<gateway_client_query, gateway_client_report>, answers<tick>,
-                     answers<stop>>;
+                     answers<detached>, answers<gateway_client_query, gateway_client_report>, answers<awaited_query>,
+                     answers<tick>, answers<stop>>;
 
 struct gateway_client_state {
   gateway_client_state() = default;

@@ -212,6 +212,11 @@ void take_credit(self_ptr self) {
 void note_engines(self_ptr self, const directory_report& r) {
   auto& st = state_of(self);
   st.asking = false;
+  st.waits_for = r.waits_for;
+  if (st.front.code != ack_code::ok) {
+    st.front.code = r.given_up ? ack_code::wrong_state : ack_code::busy;
+    st.front.why = r.given_up ? r.waits_for : "no worker is ready";
+  }
   if (r.engines.empty())
     return; // requests wait for one, as soon as some engine was ever there
   st.front.engines = r.engines.size();
@@ -283,6 +288,7 @@ gateway_door_actor::behavior_type gateway_entry(self_ptr self, const gateway_ent
       [=](const gateway_cancel& c) { end_request(self, c); },
       [=](const news_taken&) { take_credit(self); },
       [=](const metrics_query& q) { return tell_metrics(self, q); },
+      [=](const waits_query&) { return waits_answer{state_of(self).waits_for}; },
       [=](const session_news& n) { pass_on(self, n); },
       [=](const tick&) { look(self); },
       [=](const stop&) { stop_all(self); },

@@ -48,8 +48,8 @@ struct gateway_entry_setup {
 // As gateway_entry_actor, and what comes from this process.
 using gateway_door_actor =
     caf::typed_actor<answers<attach, attached>, answers<gateway_request, ack>, answers<gateway_cancel>,
-                     answers<news_taken>, answers<metrics_query, metrics_answer>, answers<session_news>, answers<tick>,
-                     answers<stop>>;
+                     answers<news_taken>, answers<metrics_query, metrics_answer>, answers<waits_query, waits_answer>,
+                     answers<session_news>, answers<tick>, answers<stop>>;
 
 struct gateway_entry_state {
   gateway_entry_state() = default;
@@ -87,7 +87,8 @@ struct gateway_entry_state {
   amount admitted;
   attached front; // what a client is told; busy until engines are there
   engines_at_start at_start;
-  bool asking = false; // the directory
+  bool asking = false;   // the directory
+  std::string waits_for; // what it said last: directory_report
   watch_list watched;
 };
 

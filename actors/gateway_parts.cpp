@@ -32,7 +32,7 @@ gateway_parts::gateway_parts(caf::actor_system& system, const gateway_source& so
     g.ledger = ledger_ = system.spawn<caf::detached>(ledger_keeper, ledger_keeper_setup{source.ledger});
   }
   gateway = system.spawn(troupe::gateway, g);
-  directory = system.spawn<caf::detached>(engine_directory, gateway);
+  directory = system.spawn<caf::detached>(engine_directory, gateway, source.engines);
 }
 
 void gateway_parts::end() {

@@ -19,6 +19,7 @@ struct gateway_source {
   std::chrono::milliseconds engine_wait{300000}; // gateway_setup
   std::uint32_t max_attempts = default_max_attempts;
   std::size_t unacked_messages = 256; // gateway_setup
+  engine_workers engines;             // engine_directory
 };
 
 // What requests are checked and written with. Throws config_error: no such model.

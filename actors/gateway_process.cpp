@@ -34,6 +34,9 @@ gateway_process::gateway_process(const gateway_process_setup& s)
   member_setup m = member_setup_of(s.process, member_role::gateway, 0, {s.at.host, port_});
   m.who.model.texts = parts_.texts.digest;
   m.on_view = [to = parts_.directory](const view& v) { tell_from_outside(to, v); };
+  m.on_coordinator = [to = parts_.directory](const membership_actor& c) {
+    tell_from_outside(to, coordinator_found{c});
+  };
   m.on_expelled = [this](const std::string& why) { expel(why); };
   m.live = [live = live_] { return live->load(); };
   m.on_stop = [this](bool now) {

@@ -198,6 +198,10 @@ std::string LLM::metrics() const {
   return impl_->back->metrics();
 }
 
+void LLM::ask_what_is_awaited(std::function<void(const std::string&)> told) const {
+  impl_->back->ask_what_is_awaited({std::move(told)});
+}
+
 result<std::vector<std::int32_t>> LLM::prompt_ids(const generation_request& request) const {
   return impl_->prompt_of(request);
 }

@@ -5,6 +5,7 @@
 #include "cluster/cluster_identity.hpp"
 #include "cluster/connect.hpp"
 #include "cluster/control_messages.hpp"
+#include "cluster/cpu_wait.hpp"
 #include "cluster/ended_processes.hpp"
 #include "cluster/view_change.hpp"
 #include <functional>
@@ -23,6 +24,11 @@ struct process_identity {
   std::function<bool()> agent_there{};
 };
 
+// LOCAL: the process has found a coordinator.
+struct coordinator_found {
+  membership_actor membership;
+};
+
 struct member_setup {
   member who;
   std::vector<endpoint> coordinators;                      // asked in this order
@@ -35,12 +41,12 @@ struct member_setup {
   std::function<void(const std::string& why)> on_expelled;
   // The cluster is being stopped: this process is to end, a gateway without `now` only to take nothing new.
   std::function<void(bool now)> on_stop;
-  std::function<std::uint64_t()> live;                // of a gateway: requests that have not ended
-  std::function<std::vector<std::string>()> given_up; // of a node agent: hb::given_up
-  bool comes_back = false;                            // held for dead, it joins anew under another incarnation
-  scheduler_actor scheduler;                          // of a worker: its progress is part of what the process says
-  engine_source engine;                               // with a scheduler: so is what its verifier knows
-  std::function<std::uint64_t()> steps;               // of a worker without a scheduler: that it has taken
+  std::function<std::uint64_t()> live;               // of a gateway: requests that have not ended
+  std::function<std::vector<worker_end>()> given_up; // of a node agent: hb::given_up
+  bool comes_back = false;                           // held for dead, it joins anew under another incarnation
+  scheduler_actor scheduler;                         // of a worker: its progress is part of what the process says
+  engine_source engine;                              // with a scheduler: so is what its verifier knows
+  std::function<std::uint64_t()> steps;              // of a worker without a scheduler: that it has taken
   // Of a worker whose steps need others: whether it takes any; told: a coordinator that leads hears it now.
   std::function<bool(bool told)> able;
   std::function<void(const membership_actor&)> on_coordinator; // that has taken this process in; on the actor's thread
@@ -64,6 +70,7 @@ struct cluster_member_state { // of the actor
   ended_processes ended;     // as views have told
   std::uint64_t refused = 0; // words of coordinators that did not take it in
   hb progress;
+  cpu_wait waits;
   bool joining = false;       // a coordinator was asked to take this process
   bool asked = false;         // for the progress
   std::uint64_t reviewed = 0; // steps of which the verifier was asked
@@ -78,3 +85,5 @@ member_actor::behavior_type cluster_member(member_actor::stateful_pointer<cluste
                                            const member_setup& setup);
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::coordinator_found)

@@ -378,7 +378,7 @@ void hear(self_ptr self, const hb& h) {
   }
   // A slow gateway is no fault of the worker, nor what waits for those that wait for it.
   const bool has_work = h.running > h.paused || (h.waiting > 0 && h.paused == 0);
-  e->alive.hear(h.steps, has_work, h.able, steady_ms());
+  e->alive.hear(h.steps, has_work, h.able, steady_ms(), h.starved_ms);
   e->progress = h;
   if (e->known.state == member_state::suspect || e->known.state == member_state::active ||
       e->known.state == member_state::warming)

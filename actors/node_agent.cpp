@@ -53,7 +53,7 @@ void give_up(state& st, std::size_t i, const std::string& why) {
   spdlog::error("event=worker_given_up worker={} starts={}", name, w.starts.size());
   const std::string said = last_line(st.setup.state->log_file(name, w.incarnation));
   if (const auto& f = st.setup.on_given_up)
-    f(name + ": " + why + (said.empty() ? "" : ": " + said));
+    f({name, why + (said.empty() ? "" : ": " + said)});
 }
 
 void start(self_ptr self, std::size_t i) {

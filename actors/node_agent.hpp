@@ -34,7 +34,7 @@ struct node_agent_setup {
   std::chrono::milliseconds stop_limit{10000}; // until workers that were told to end are killed
   std::chrono::milliseconds grace{2000};       // until one that is held for dead, and should end by itself, is killed
   std::shared_ptr<std::atomic<bool>> done;     // set once all have ended after a stop
-  std::function<void(const std::string& what)> on_given_up; // a worker, with the last that it said
+  std::function<void(const worker_end&)> on_given_up;
 };
 
 using node_agent_actor = caf::typed_actor<answers<view>, answers<tick>, answers<stop>>;

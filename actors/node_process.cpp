@@ -16,9 +16,9 @@ node_process::node_process(node_setup s) : config_(s.process.cluster, 2), stop_l
   }
   port_ = *port;
   s.agent.done = done_;
-  s.agent.on_given_up = [this](const std::string& what) {
+  s.agent.on_given_up = [this](const worker_end& e) {
     const std::lock_guard lock(mutex_);
-    given_up_.push_back(what);
+    given_up_.push_back(e);
   };
   agent_ = system_.spawn(node_agent, s.agent);
   member_setup m = member_setup_of(s.process, member_role::node_agent, 0, {s.at.host, port_});

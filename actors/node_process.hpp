@@ -38,7 +38,7 @@ private:
   member_actor member_;
   mutable std::mutex mutex_;
   std::optional<std::string> expelled_;
-  std::vector<std::string> given_up_;
+  std::vector<worker_end> given_up_;
   std::chrono::milliseconds stop_limit_;
   std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(false); // all workers have ended
   std::atomic<bool> told_to_stop_{false};

@@ -31,11 +31,13 @@ const char* text_of(held_back why) {
   return "";
 }
 
-void note_start(engine_metrics& m, scheduler_state::route& r) {
+// True: it has not started before.
+bool note_start(engine_metrics& m, scheduler_state::route& r) {
   if (r.started != clock::time_point{})
-    return;
+    return false;
   r.started = clock::now();
   m.queue_time.observe(std::chrono::duration<double>(r.started - r.arrived).count());
+  return true;
 }
 
 tokens tokens_of(scheduler_state::route& r, sequence_event& e) {
@@ -287,10 +289,12 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
   st.outcome.confidences += pack_f32(o.confidences);
 }
 
-void note_starts(scheduler_state& st, const step_plan& prefill) {
+// Ahead of the step: the process may not live to say it behind that.
+void note_starts(self_ptr self, const step_plan& prefill) {
+  auto& st = state_of(self);
   for (const planned_sequence& s : prefill.sequences)
-    if (const auto at = st.routes.find(s.spec->id.value); at != st.routes.end())
-      note_start(st.metrics, at->second);
+    if (const auto at = st.routes.find(s.spec->id.value); at != st.routes.end() && note_start(st.metrics, at->second))
+      tell(self, at->second.reader, begun{at->second.branch, at->second.attempt});
 }
 
 // Whether the step has the rows that the verifier gave it, as far as there were drafts for them.
@@ -324,11 +328,11 @@ void end_turn(self_ptr self) {
     return;
   st.metrics.plan_time.observe(st.planning + seconds_since(began));
   st.next_trip = (st.next_trip + 1) % st.trips.size();
+  if (t.plan->kind == step_kind::prefill)
+    note_starts(self, *t.plan);
   tell(self, st.setup.executor, step{t.plan->number, t.plan, t.result});
   ++st.steps_sent;
-  if (t.plan->kind == step_kind::prefill)
-    note_starts(st, *t.plan);
-  else if (st.setup.limits.nextn > 0) {
+  if (t.plan->kind != step_kind::prefill && st.setup.limits.nextn > 0) {
     st.metrics.speculation.advised_steps +=
         follows(st.advice, st.core->draft_round(), *t.plan, std::ssize(st.core->planner().survivals()));
     consult_verifier(self, *t.plan);

@@ -173,6 +173,18 @@ void abort_all(self_ptr self, const std::string& cause) {
 
 enum class lost_part : std::uint8_t { engine, prompt_engine, handoff };
 
+// A request that only waited for an engine that was lost has not tried it. But it may be what ends engines before they
+// can say that they have begun: this many are enough of that, too.
+std::uint32_t most_unbegun(const session_state& st) {
+  return 4 * st.setup.max_attempts;
+}
+
+// Why there is no further attempt.
+std::string tried(const session_state& st) {
+  return st.begun ? std::to_string(st.setup.max_attempts) + " engines were tried (max_attempts)"
+                  : std::to_string(st.unbegun) + " engines were lost before they began with it (4 times max_attempts)";
+}
+
 // The request cannot go on where it is. Its branches go on elsewhere, each as a new attempt: what the old engines may
 // still say is of an earlier one and not heard.
 void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::engine) {
@@ -184,23 +196,23 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
     tell_from_outside(prompt, cancel_of(st, st.handed, "moved"));
   leave_prompt(self, stage::none);
   settle_all(st);
+  const bool hopeless = !st.begun && ++st.unbegun >= most_unbegun(st);
   for (std::size_t i = 0; i < st.branches.size() && st.live > 0; ++i) {
     if (st.branches[i].ended())
       continue;
     if (left) // it may live and compute others of them
       tell_from_outside(left,
                         cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
-    if (st.branches[i].begin_next_attempt())
+    if (!hopeless && st.branches[i].begin_next_attempt(st.begun))
       note_attempt(self, i);
     else
       publish(self, i,
-              st.branches[i].end(finish_reason::error,
-                                 {why.code, why.message + "; " + std::to_string(st.branches[i].attempt()) +
-                                                " engines were tried (max_attempts)"},
+              st.branches[i].end(finish_reason::error, {why.code, why.message + "; " + tried(st)},
                                  age_ms(*st.setup.request)));
   }
   if (st.live == 0)
     return;
+  st.begun = false;
   place_wanted wanted{st.setup.request->req, false,      lost == lost_part::handoff, st.setup.rank, left,
                       st.setup.joined,       why.message};
   if (lost == lost_part::prompt_engine)
@@ -344,6 +356,11 @@ void take_place(self_ptr self, const placed& p) {
   begin_branches(self, first, first, p.prompt.scheduler ? first + 1 : st.branches.size());
 }
 
+void note_begun(session_state& st, const begun& b) {
+  if (b.branch < st.branches.size() && b.attempt == st.branches[b.branch].attempt())
+    st.begun = true;
+}
+
 // There is room for the prompt's cache: it may be computed.
 void compute_prompt(self_ptr self, const reserved& r) {
   auto& st = state_of(self);
@@ -472,6 +489,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
       [=](const placed& p) { take_place(self, p); },
+      [=](const begun& b) { note_begun(state_of(self), b); },
       [=](const reserved& r) { compute_prompt(self, r); },
       [=](const moved& m) { note_moved(self, m); },
       [=](const handoff_lost& l) { lose_handoff(self, l); },

@@ -65,7 +65,7 @@ protected:
 private:
   static bool is_not_its_own(const std::string& code) {
     return code == "ledger_failed" || code == "gateway_lost" || code == "overloaded" || code == "expelled" ||
-           code == cluster_stopped || code == engine_missing;
+           code == "engine_lost" || code == cluster_stopped || code == engine_missing;
   }
 
   line_writer& out_;

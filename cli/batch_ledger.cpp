@@ -58,7 +58,6 @@ std::shared_ptr<request_ledger> open_gateway_ledger(const std::string& path, con
 void remove_batch_ledger(const request_ledger& ledger) {
   std::error_code ignored; // what stays is read and dropped by the next batch of this name
   std::filesystem::remove(ledger.settings.path, ignored);
-  std::filesystem::remove(ledger.settings.path + ".lock", ignored);
 }
 
 } // namespace troupe

@@ -7,6 +7,7 @@
 #include "cluster/name_pattern.hpp"
 #include "cluster/orders.hpp"
 #include "runtime/base/pending_file.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <climits>
@@ -108,10 +109,26 @@ loaded_cluster load_running(const cluster_file& where) {
   coordinator_client client({.name = {}, .configuration = {}, .coordinators = {*at}, .tls = {}});
   const auto text = client.configuration();
   if (!text)
-    throw config_error("command line", "--cluster", to_string(*at), text.failure().message,
-                       "give the address and port that troupe launch printed; with security.mode mutual the cluster's "
-                       "file");
+    throw no_coordinator("command line", "--cluster", to_string(*at), text.failure().message,
+                         "give the address and port that troupe launch printed; an address brings no keys: with "
+                         "security.mode mutual give the cluster's file, which names them");
   return read_cluster_text(text->toml, "the configuration of " + to_string(*at));
+}
+
+std::vector<std::vector<std::string>> engine_workers_of(const loaded_cluster& c) {
+  std::vector<std::vector<std::string>> all;
+  for (std::size_t g = 0; g < c.layout.groups.size(); ++g) {
+    const worker_group_section& section = c.configuration.worker_group[g];
+    if (section.engine == engine_kind::prompt)
+      continue;
+    const auto together = static_cast<std::size_t>(std::max(section.context_parallel, section.expert_parallel));
+    for (std::size_t i = 0; i < c.layout.groups[g].ranks; ++i) {
+      if (i % together == 0)
+        all.emplace_back();
+      all.back().push_back(name_of_rank(c.configuration, c.layout.ranks[c.layout.groups[g].first_rank + i]));
+    }
+  }
+  return all;
 }
 
 std::string key_name_for(const cluster_configuration& c, key_role least) {
@@ -121,11 +138,14 @@ std::string key_name_for(const cluster_configuration& c, key_role least) {
   for (const node_section& n : c.node)
     if (is_this_machine(n.host))
       names.push_back(n.name);
+  // A lesser one is no better than one that the file names: whoever is asked refuses it.
+  for (auto role = static_cast<std::size_t>(least); role > 0; --role)
+    names.emplace_back(role_names[role - 1]);
   for (const std::string& name : names)
     if (::access(with_node(c.security.key, name).c_str(), R_OK) == 0)
       return name;
   throw config_error("", "security.key", with_node(c.security.key, names.front()),
-                     "this user has no key on this machine that is good for that",
+                     "this user has no key of the cluster on this machine",
                      "make it with troupe keygen, or go where it is");
 }
 

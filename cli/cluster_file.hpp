@@ -23,6 +23,10 @@ loaded_cluster enter_cluster(const cluster_file& file);
 // Of a cluster that runs: its file, or ADDRESS:PORT of a coordinator, which then tells the configuration.
 loaded_cluster load_running(const cluster_file& where);
 
+// The workers of each engine that gives out tokens, by name. Ranks that share experts or compute prompts together give
+// out none without one another.
+std::vector<std::vector<std::string>> engine_workers_of(const loaded_cluster& c);
+
 // The name of a key that is on this machine and good for that: of the least such role, or of a node. Throws
 // config_error if there is none. Without keys (security.mode loopback) the name says nothing.
 std::string key_name_for(const cluster_configuration& c, key_role least);

@@ -237,7 +237,8 @@ int run_coordinator(const cluster_process_options& o) {
   s.toml = to_toml(c.configuration);
   s.at = {address_of(c.configuration.control.bind), static_cast<std::uint16_t>(place.control_port)};
   const timeouts_section& t = c.configuration.timeouts;
-  // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4).
+  // A prompt's step is the longest; thrice that, and nobody is slow any more (cluster.md §3.4), who had a CPU
+  // (liveness).
   s.limits = {t.suspect_ms, t.dead_ms, std::int64_t{3} * std::max(t.step_decode_ms, t.step_prefill_ms)};
   s.views.prepare_ms = t.prepare_ms;
   s.collect_ms = t.collect_ms;
@@ -371,7 +372,8 @@ int run_gateway(const cluster_process_options& o) {
               true,
               std::chrono::seconds(k.cluster.join_timeout_s),
               static_cast<std::uint32_t>(k.gateway.max_attempts),
-              s.process.cluster.unacked_messages};
+              s.process.cluster.unacked_messages,
+              engine_workers_of(c)};
   s.limits.requests = k.gateway.queue_requests;
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);

@@ -49,6 +49,7 @@ named_cluster cluster_at(const std::string& where, const std::string& gateway) {
   a.engine_wait = std::chrono::seconds(c.configuration.cluster.join_timeout_s);
   a.max_attempts = static_cast<std::uint32_t>(c.configuration.gateway.max_attempts);
   a.gateway = gateway_of(c, a.identity, gateway);
+  a.engines = engine_workers_of(c);
   found.most_requests = c.configuration.gateway.queue_requests;
   for (const rank_place& r : c.layout.ranks)
     found.most_sequences += options_of(c.configuration, c.configuration.worker_group[r.group]).max_num_seqs;

@@ -6,18 +6,16 @@
 #include "cli/verbs.hpp"
 #include "cluster/child_process.hpp"
 #include "cluster/configuration_checks.hpp"
+#include "cluster/file_lock.hpp"
 #include "cluster/incarnation.hpp"
 #include "cluster/shared_memory.hpp"
 #include "runtime/base/pending_file.hpp"
 #include <csignal>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -65,8 +63,8 @@ std::size_t active_processes(const cluster_status& s) {
 }
 
 // What node agents have given up starting, and why.
-std::vector<std::string> given_up_processes(const cluster_status& s) {
-  std::vector<std::string> all;
+std::vector<worker_end> given_up_processes(const cluster_status& s) {
+  std::vector<worker_end> all;
   for (const member_report& m : s.members)
     if (!is_over(m.known.state))
       all.insert(all.end(), m.progress.given_up.begin(), m.progress.given_up.end());
@@ -110,56 +108,16 @@ int print_commands(const loaded_cluster& c, const std::string& file) {
   return exit_ok;
 }
 
-std::string lock_file(const state_dir& state) {
-  return state.path() + "/launch.lock";
-}
-
-// One launch at a time. The file goes with its holder.
-class launch_lock {
-public:
-  explicit launch_lock(const state_dir& state) : path_(lock_file(state)) {
-    if (!take())
-      throw config_error("", "cluster.state_dir", state.path(), "another troupe launch is at work there",
-                         "wait until it is through");
-  }
-  ~launch_lock() {
-    ::unlink(path_.c_str());
-    ::close(fd_);
-  }
-  launch_lock(const launch_lock&) = delete;
-  launch_lock& operator=(const launch_lock&) = delete;
-
-private:
-  // A file that its last holder has just removed is nobody's: the next is tried.
-  bool take() {
-    for (;;) {
-      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-      if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-        struct stat held = {};
-        struct stat there = {};
-        if (::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &there) == 0 && held.st_ino == there.st_ino)
-          return true;
-        ::close(fd_);
-        continue;
-      }
-      if (fd_ >= 0)
-        ::close(fd_);
-      return false;
-    }
-  }
-
-  std::string path_;
-  int fd_ = -1;
-};
-
-// Of a launch that was killed.
-void remove_stale_lock(const state_dir& state) {
-  if (::access(lock_file(state).c_str(), F_OK) != 0)
-    return;
-  try {
-    const launch_lock taken(state);
-  } catch (const config_error&) { // somebody holds it
-  }
+// One launch at a time.
+file_lock launch_lock(const state_dir& state) {
+  auto lock = file_lock::take(state.path() + "/launch.lock");
+  if (lock)
+    return std::move(*lock);
+  if (lock.failure().code == "held")
+    throw config_error("", "cluster.state_dir", state.path(), "another troupe launch is at work there",
+                       "wait until it is through");
+  throw config_error("", "cluster.state_dir", state.path(), lock.failure().message,
+                     "name a folder that this user may write");
 }
 
 } // namespace
@@ -176,7 +134,7 @@ int run_launch(const launch_options& o) {
     return print_commands(c, o.file.file);
   const std::string key = key_name_for(k, key_role::observer);
   c.state->make();
-  const launch_lock alone(*c.state);
+  const file_lock alone = launch_lock(*c.state);
   const std::string digest = configuration_hash(k);
   c.state->remove_stale();
   const auto running = c.state->running();
@@ -237,21 +195,24 @@ int run_launch(const launch_options& o) {
   coordinator_client client(id);
   progress_line progress("starting " + k.cluster.name);
   std::size_t active = 0;
-  std::vector<std::string> given_up;
+  std::vector<worker_end> given_up;
   const std::size_t expected = c.layout.ranks.size() + c.layout.node_agents.size() + c.layout.gateways.size();
   const bool all_active = wait_until([&] {
     const auto s = client.status();
     active = s ? active_processes(*s) : 0;
-    given_up = s ? given_up_processes(*s) : std::vector<std::string>();
+    given_up = s ? given_up_processes(*s) : std::vector<worker_end>();
     progress.show(static_cast<std::int64_t>(active), static_cast<std::int64_t>(expected), "processes,");
     return active >= expected || !given_up.empty();
   });
   progress.clear();
-  for (const std::string& what : given_up)
-    spdlog::error("{} is not started again: {}", what.substr(0, what.find(':')), what.substr(what.find(':') + 2));
+  for (const worker_end& e : given_up)
+    spdlog::error("{} is not started again: {}", e.name, e.how);
   if (!given_up.empty()) {
     give_up(std::to_string(active) + " of " + std::to_string(expected) +
             " workers, node agents and gateways are active");
+    spdlog::error("the node agents that run do not start them again: mend what stands above, then troupe stop {0} and "
+                  "troupe launch {0}",
+                  o.file.file);
     return exit_partial;
   }
   if (!all_active)
@@ -281,8 +242,8 @@ private:
   std::vector<process_record> seen_;
 };
 
-// Everything that a cluster may leave on this host, but for the shared memory of processes that were killed, which goes
-// here.
+// Everything that a cluster may leave on this host, but for the shared memory and the locks of processes that were
+// killed, which go here.
 std::vector<std::string> leftovers(const loaded_cluster& c, seen_processes& processes) {
   std::vector<std::string> left;
   for (const process_record& r : processes.running())
@@ -293,9 +254,9 @@ std::vector<std::string> leftovers(const loaded_cluster& c, seen_processes& proc
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());
-  remove_stale_lock(*c.state);
-  if (::access(lock_file(*c.state).c_str(), F_OK) == 0)
-    left.push_back("lock " + lock_file(*c.state) + " of a launch that is at work");
+  for (const auto& entry : std::filesystem::directory_iterator(c.state->path(), why))
+    if (entry.path().extension() == ".lock" && !remove_stale_lock(entry.path())) // of a launch, or a gateway's ledger
+      left.push_back("lock " + entry.path().string() + " of a process that is at work");
   return left;
 }
 

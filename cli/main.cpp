@@ -2,6 +2,7 @@
 #include "cli/line_io.hpp"
 #include "cli/log.hpp"
 #include "cli/verbs.hpp"
+#include "cluster/cluster_identity.hpp"
 #include "cluster/passing_fault.hpp"
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,16 @@
 #include <unistd.h>
 
 namespace {
+
+// For those who ask a cluster that runs, its absence is no fault of what they wrote.
+template <class Verb> int of_running(const Verb& verb) {
+  try {
+    return verb();
+  } catch (const troupe::no_coordinator& e) {
+    spdlog::error("{}", e.what());
+    return troupe::exit_no_leader;
+  }
+}
 
 struct verb_runner {
   int operator()(std::monostate) const { return troupe::exit_ok; }
@@ -26,9 +37,13 @@ struct verb_runner {
   int operator()(const troupe::make_model_options& o) const { return troupe::run_make_model(o); }
   int operator()(const troupe::check_model_options& o) const { return troupe::run_check_model(o); }
   int operator()(const troupe::launch_options& o) const { return troupe::run_launch(o); }
-  int operator()(const troupe::status_options& o) const { return troupe::run_status(o); }
+  int operator()(const troupe::status_options& o) const {
+    return of_running([&] { return troupe::run_status(o); });
+  }
   int operator()(const troupe::stop_options& o) const { return troupe::run_stop(o); }
-  int operator()(const troupe::migrate_options& o) const { return troupe::run_migrate(o); }
+  int operator()(const troupe::migrate_options& o) const {
+    return of_running([&] { return troupe::run_migrate(o); });
+  }
   int operator()(const troupe::logs_options& o) const { return troupe::run_logs(o); }
   int operator()(const troupe::coordinator_options& o) const { return troupe::run_coordinator(o); }
   int operator()(const troupe::node_options& o) const { return troupe::run_node(o); }

@@ -12,6 +12,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -38,9 +39,14 @@ public:
       const std::lock_guard lock(mutex_);
       events_.push_back(event);
     }
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written =
-        ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+    wake();
+  }
+  void put_awaited(const std::string& what) {
+    {
+      const std::lock_guard lock(mutex_);
+      awaited_ = what;
+    }
+    wake();
   }
 
   std::vector<generation_event> take() {
@@ -49,15 +55,29 @@ public:
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});
   }
+  std::optional<std::string> take_awaited() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(awaited_, {});
+  }
 
 private:
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written =
+        ::write(fd_, &one, sizeof one); // can only fail when it is readable already
+  }
+
   int fd_;
   std::mutex mutex_;
   std::vector<generation_event> events_;
+  std::optional<std::string> awaited_; // LLM::ask_what_is_awaited
 };
 
 class runner {
 public:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds silence{5}; // so long nobody asks why there are no results
+
   runner(LLM& engine, interrupts& signals, request_source& source, int window, bool streaming,
          const std::function<bool(const generation_event&)>& receive)
       : engine_(engine), signals_(signals), source_(source), window_(window), streaming_(streaming), receive_(receive) {
@@ -70,7 +90,12 @@ public:
       if (!outcome_.interrupted && !outcome_.stopped && !ended_)
         waiting = !take_new();
       deliver();
+      if (!asked_ && clock::now() >= look_at_)
+        ask_what_is_awaited();
+      heed_silence();
       if (live_.empty() && (ended_ || outcome_.interrupted || outcome_.stopped))
+        return outcome_;
+      if (signals_.count() >= 2) // whoever computes the rest may not answer
         return outcome_;
       const std::array fds{mail_->fd(), waiting ? source_.fd() : -1};
       signals_.wait(fds, 100);
@@ -86,9 +111,37 @@ private:
       outcome_.interrupted = true;
       if (!live_.empty())
         spdlog::warn("interrupted: finishing {} requests in flight; Ctrl-C again stops at once", live_.size());
+      if (!asked_)
+        ask_what_is_awaited();
     }
     if (count >= 2)
       stop();
+  }
+
+  void look_later() { look_at_ = clock::now() + (outcome_.interrupted ? std::chrono::seconds(1) : silence); }
+
+  void ask_what_is_awaited() {
+    asked_ = true;
+    engine_.ask_what_is_awaited([mail = mail_](const std::string& what) { mail->put_awaited(what); });
+  }
+
+  // Requests may wait for a cluster that is not there at the moment. That is said, and whoever wants an end has it
+  // then.
+  void heed_silence() {
+    const auto why = mail_->take_awaited();
+    if (!why)
+      return;
+    asked_ = false;
+    look_later();
+    if (live_.empty() || outcome_.stopped)
+      return;
+    if (!why->empty() && outcome_.interrupted) {
+      spdlog::warn("interrupted: {} requests that wait are left: {}", live_.size(), *why);
+      stop();
+    } else if (!why->empty() && *why != said_) {
+      spdlog::warn("{} requests wait: {}", live_.size(), *why);
+    }
+    said_ = *why;
   }
 
   // False if the source has nothing at the moment.
@@ -136,7 +189,10 @@ private:
   }
 
   void deliver() {
-    for (const generation_event& event : mail_->take()) {
+    const std::vector<generation_event> events = mail_->take();
+    if (!events.empty())
+      look_later();
+    for (const generation_event& event : events) {
       if (event.result) {
         const auto found = live_.find(event.id);
         if (found != live_.end()) {
@@ -174,6 +230,9 @@ private:
   int branches_ = 0;
   bool ended_ = false;
   run_outcome outcome_;
+  clock::time_point look_at_ = clock::now() + silence; // whether requests wait for something
+  bool asked_ = false;                                 // likewise, and nothing was said yet
+  std::string said_;                                   // that they wait for
 };
 
 } // namespace
@@ -181,13 +240,21 @@ private:
 namespace {
 
 // Made beside the main thread, which shows how far it is and ends the process on Ctrl-C.
+// slow: what is said once when that takes longer than people wait in silence; empty: nothing.
 std::unique_ptr<LLM> made_beside(interrupts& signals, const std::string& title, const std::atomic<int>& percent,
-                                 const std::function<std::unique_ptr<LLM>()>& make) {
+                                 const std::string& slow, const std::function<std::unique_ptr<LLM>()>& make) {
   progress_line progress(title);
+  const auto say_at = std::chrono::steady_clock::now() + runner::silence;
+  bool said = slow.empty();
   auto loading = std::async(std::launch::async, make);
   while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     if (signals.count() > 0)
       ::_exit(exit_interrupted);
+    if (!said && std::chrono::steady_clock::now() >= say_at) {
+      said = true;
+      progress.clear();
+      spdlog::warn("{}", slow);
+    }
     progress.show(percent, 100, "%,");
   }
   progress.clear();
@@ -201,6 +268,8 @@ engine_session::engine_session(const cluster_access& cluster, const std::string&
     check_replaceable(metrics_file, {});
   const std::atomic<int> percent{0};
   engine = made_beside(signals, "reaching " + cluster.identity.name, percent,
+                       cluster.identity.name + " has no engine yet that takes requests, or does not answer; still "
+                                               "waiting (troupe status says what is there)",
                        [&cluster] { return std::make_unique<LLM>(cluster); });
   spdlog::debug("{}", engine->description());
 }
@@ -211,8 +280,8 @@ engine_session::engine_session(const engine_options& options, const std::string&
   std::atomic<int> percent{0};
   engine_options watched = options;
   watched.on_load_progress = [&percent](double share) { percent = static_cast<int>(share * 100); };
-  engine =
-      made_beside(signals, "loading " + options.model, percent, [&watched] { return std::make_unique<LLM>(watched); });
+  engine = made_beside(signals, "loading " + options.model, percent, "",
+                       [&watched] { return std::make_unique<LLM>(watched); });
   if (engine->config().num_nextn_predict_layers == 0 && !options.nextn)
     spdlog::info("{}: the checkpoint has no drafter: no speculation", options.model);
   spdlog::debug("{}", engine->description());

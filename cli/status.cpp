@@ -48,8 +48,8 @@ std::vector<std::string> complaints(const cluster_status& s, const loaded_cluste
       all.push_back("expert group " + g.name + " " + g.state);
   for (const member_report& m : s.members)
     if (!is_over(m.known.state))
-      for (const std::string& what : m.progress.given_up)
-        all.push_back("not started again: " + what);
+      for (const worker_end& e : m.progress.given_up)
+        all.push_back("not started again: " + e.name + ": " + e.how);
   if (s.stopping)
     all.emplace_back("the cluster is being stopped");
   return all;

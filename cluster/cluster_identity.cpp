@@ -60,8 +60,8 @@ cluster_identity identity_of(const cluster_configuration& c, const std::string& 
   if (std::ranges::any_of(layout.coordinators, [](const process_place& p) { return p.control_port == 0; }))
     id.coordinators_now = [c, layout, state] { return coordinators_of(c, layout, state); };
   if (id.coordinators.empty())
-    throw config_error("", "control.port", "0", "no coordinator of " + c.cluster.name + " runs on this host",
-                       "start it first (troupe launch), or give the ports of coordinators");
+    throw no_coordinator("", "control.port", "0", "no coordinator of " + c.cluster.name + " runs on this host",
+                         "start it first (troupe launch), or give the ports of coordinators");
   return id;
 }
 

@@ -27,6 +27,12 @@ struct cluster_identity {
   question_limits questions{};        // to a coordinator
 };
 
+// None is to be found where the configuration, or an address, says.
+class no_coordinator : public config_error {
+public:
+  using config_error::config_error;
+};
+
 // key_name: of the node, or of a role (key_role.hpp). Without coordinators, as they themselves have it.
 cluster_identity identity_of(const cluster_configuration& c, const std::string& key_name);
 // Coordinators whose port is "any" are found by their records: those that run on this host.

@@ -165,9 +165,15 @@ struct shut_down {
   bool now = false;
 };
 TROUPE_FIELDS(shut_down, now)
+struct worker_end { // of one that its node agent starts no more
+  std::string name;
+  std::string how; // its exit, and the last that it said
+};
+TROUPE_FIELDS(worker_end, name, how)
 struct hb { // one way, every hb_ms
   std::uint64_t incarnation = 0;
   std::uint64_t steps = 0;
+  std::uint64_t starved_ms = 0; // of a worker, since it began: what it could not compute for want of a CPU (cpu_wait)
   std::uint64_t running = 0, waiting = 0;
   std::uint64_t paused = 0; // running ones that wait until a gateway has taken their tokens
   std::int32_t free_blocks = 0;
@@ -175,14 +181,14 @@ struct hb { // one way, every hb_ms
   handoff_counters handoffs;
   bool able = true;     // false: a worker that takes no steps now, because it waits for others; it is warming then
   bool drained = false; // a gateway that was told to end, and of whose requests none is left
-  std::vector<std::string> given_up{}; // of a node agent: processes that it starts no more, and the last that they said
-  spec_report speculation{};           // of a worker: of its verifier, without step times
+  std::vector<worker_end> given_up{}; // of a node agent
+  spec_report speculation{};          // of a worker: of its verifier, without step times
   // Of the view that it works under; of one that it was asked to prepare, 0 = none.
   std::uint64_t mepoch = 0, prepared = 0;
   std::uint64_t refused = 0; // messages and frames of former leaders, older epochs and processes that are over
 };
-TROUPE_FIELDS(hb, incarnation, steps, running, waiting, paused, free_blocks, waits_for, handoffs, able, drained,
-              given_up, speculation, mepoch, prepared, refused)
+TROUPE_FIELDS(hb, incarnation, steps, starved_ms, running, waiting, paused, free_blocks, waits_for, handoffs, able,
+              drained, given_up, speculation, mepoch, prepared, refused)
 struct member_report {
   member_entry known;
   hb progress;

@@ -66,6 +66,13 @@ struct metrics_answer {
 };
 TROUPE_FIELDS(metrics_answer, text)
 
+struct waits_query {}; // -> waits_answer
+TROUPE_FIELDS(waits_query)
+struct waits_answer {
+  std::string why; // as LLM::waits_for, of the gateway
+};
+TROUPE_FIELDS(waits_answer, why)
+
 // A result with all its bits, and back; nothing if the bytes are none.
 std::string pack_result(const generation_result& r);
 std::optional<generation_result> unpack_result(const std::string& bytes);
@@ -82,6 +89,8 @@ CAF_ADD_TYPE_ID(troupe_gateway, (troupe::news_taken))
 CAF_ADD_TYPE_ID(troupe_gateway, (troupe::detached))
 CAF_ADD_TYPE_ID(troupe_gateway, (troupe::metrics_query))
 CAF_ADD_TYPE_ID(troupe_gateway, (troupe::metrics_answer))
+CAF_ADD_TYPE_ID(troupe_gateway, (troupe::waits_query))
+CAF_ADD_TYPE_ID(troupe_gateway, (troupe::waits_answer))
 CAF_END_TYPE_ID_BLOCK(troupe_gateway)
 
 namespace troupe {
@@ -89,7 +98,7 @@ namespace troupe {
 // What a gateway process publishes, and what it knows a client as.
 using gateway_entry_actor =
     caf::typed_actor<answers<attach, attached>, answers<gateway_request, ack>, answers<gateway_cancel>,
-                     answers<news_taken>, answers<metrics_query, metrics_answer>>;
+                     answers<news_taken>, answers<metrics_query, metrics_answer>, answers<waits_query, waits_answer>>;
 using gateway_reader_actor = caf::typed_actor<answers<gateway_news>, answers<detached>>;
 
 } // namespace troupe

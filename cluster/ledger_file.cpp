@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sys/file.h>
 #include <unistd.h>
 #include <utility>
 
@@ -155,15 +154,15 @@ std::vector<ledger_record> records_of(std::span<const ledger_entry> open) {
   return out;
 }
 
-result<int> take_lock(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0)
-    return error{"write_failed", path + ": cannot be made: " + reason() + "; choose another place for the ledger"};
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0)
-    return fd;
-  ::close(fd);
-  return error{"ledger_locked", path + ": another process writes this ledger; stop it, or give each gateway its own "
-                                       "ledger"};
+result<file_lock> take_lock(const std::string& path) {
+  auto lock = file_lock::take(path);
+  if (lock)
+    return lock;
+  if (lock.failure().code == "held")
+    return error{"ledger_locked", path + ": another process writes this ledger; stop it, or give each gateway its own "
+                                         "ledger"};
+  return error{"write_failed",
+               path + ": cannot be made: " + lock.failure().message + "; choose another place for the ledger"};
 }
 
 } // namespace
@@ -185,10 +184,10 @@ std::string ledger_image(std::span<const ledger_record> records) {
 
 result<ledger_file> ledger_file::open(const ledger_settings& settings, recovered& out) {
   out = {};
-  const auto lock = take_lock(settings.path + ".lock");
+  auto lock = take_lock(settings.path + ".lock");
   if (!lock)
     return lock.failure();
-  ledger_file file(settings, *lock);
+  ledger_file file(settings, std::move(*lock));
   std::error_code none;
   const auto found = std::filesystem::file_size(settings.path, none);
   const std::uint64_t size = none ? 0 : found;
@@ -213,7 +212,7 @@ result<ledger_file> ledger_file::open(const ledger_settings& settings, recovered
 }
 
 ledger_file::ledger_file(ledger_file&& other) noexcept
-    : settings_(std::move(other.settings_)), lock_(std::exchange(other.lock_, -1)), fd_(std::exchange(other.fd_, -1)),
+    : settings_(std::move(other.settings_)), lock_(std::move(other.lock_)), fd_(std::exchange(other.fd_, -1)),
       end_(other.end_), appended_(other.appended_), durable_(other.durable_), unsynced_since_(other.unsynced_since_),
       broken_(other.broken_) {}
 
@@ -223,8 +222,6 @@ ledger_file::~ledger_file() {
       ::fdatasync(fd_);
     ::close(fd_);
   }
-  if (lock_ >= 0)
-    ::close(lock_); // gives the lock back
 }
 
 status ledger_file::failed(const std::string& what) const {

@@ -4,6 +4,7 @@
 // File: 16 bytes of header, then records [u32 length][u32 CRC-32C of length and payload][payload], integers little
 // endian, payload cereal's portable binary.
 #pragma once
+#include "cluster/file_lock.hpp"
 #include "cluster/identity.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/request/sampling_params.hpp"
@@ -111,12 +112,13 @@ public:
   std::uint64_t bytes() const { return end_; }
 
 private:
-  ledger_file(const ledger_settings& settings, int lock) : settings_(settings), lock_(lock) {}
+  ledger_file(const ledger_settings& settings, file_lock lock) : settings_(settings), lock_(std::move(lock)) {}
   status start_at(std::uint64_t end);
   status failed(const std::string& what) const;
 
   ledger_settings settings_;
-  int lock_ = -1, fd_ = -1;
+  file_lock lock_; // goes last, when the file is closed
+  int fd_ = -1;
   std::uint64_t end_ = 0, appended_ = 0, durable_ = 0;
   std::optional<std::int64_t> unsynced_since_;
   bool broken_ = false; // the tail could not be taken back, or a sync failed

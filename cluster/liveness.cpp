@@ -3,8 +3,11 @@
 
 namespace troupe {
 
-void liveness::hear(std::uint64_t steps, bool has_work, bool able, std::int64_t now) {
+void liveness::hear(std::uint64_t steps, bool has_work, bool able, std::int64_t now, std::uint64_t starved_ms) {
   heard_ = now;
+  if (starved_ms > starved_ms_)
+    moved_ = std::min(now, moved_ + static_cast<std::int64_t>(starved_ms - starved_ms_));
+  starved_ms_ = starved_ms;
   // From the first word that speaks of work on: what came before it may have been rest.
   if (steps != steps_ || !has_work || !able || !works_)
     moved_ = now;

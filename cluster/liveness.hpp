@@ -21,15 +21,16 @@ public:
   };
 
   explicit liveness(std::int64_t now) : heard_(now), moved_(now) {}
-  // able: it takes steps at present. steps: that it has taken since it began.
-  void hear(std::uint64_t steps, bool has_work, bool able, std::int64_t now);
+  // able: it takes steps at present. steps: that it has taken since it began. starved_ms: for which it had no CPU since
+  // then; that is no standing still of its own.
+  void hear(std::uint64_t steps, bool has_work, bool able, std::int64_t now, std::uint64_t starved_ms = 0);
   verdict judge(const liveness_limits& limits, std::int64_t now) const;
   std::int64_t silent_ms(std::int64_t now) const { return now - heard_; }
   std::int64_t still_ms(std::int64_t now) const { return now - moved_; } // with work and without a step
 
 private:
   std::int64_t heard_, moved_; // moved: when it had a reason to stand still last
-  std::uint64_t steps_ = 0;
+  std::uint64_t steps_ = 0, starved_ms_ = 0;
   bool works_ = false;
 };
 

@@ -184,6 +184,7 @@ std::string check_messages(caf::actor_system& system) {
       {"slot_table", survives(system, slot_table{1, 2, 1, 3, 2, {0, 1, 2, -1}, 9, {5, 6, 7}, 0.75})},
       {"tokens", survives(system, some_tokens())},
       {"tok_ack", survives(system, tok_ack{7, 1002, 1})},
+      {"begun", survives(system, begun{1, 2})},
       {"reserved", survives(system, reserved{1, 2})},
       {"moved", survives(system, moved{1, 2})},
       {"handoff_lost", survives(system, handoff_lost{1, 2, "lease_expired", "text"})},

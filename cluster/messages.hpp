@@ -406,6 +406,13 @@ struct tok_ack {
 };
 TROUPE_FIELDS(tok_ack, sequence, next_pos, attempt)
 
+// One way, to the session, ahead of the first step that has the branch in it: what ends the engine from now on may be
+// this request.
+struct begun {
+  std::uint32_t branch = 0, attempt = 1;
+};
+TROUPE_FIELDS(begun, branch, attempt)
+
 // One way, to the session, from the engine that goes on behind a prompt: there is room for its cache, and the prompt
 // may be computed; then, its cache has arrived.
 struct reserved {
@@ -489,6 +496,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::slots))
 CAF_ADD_TYPE_ID(troupe, (troupe::slot_table))
 CAF_ADD_TYPE_ID(troupe, (troupe::tokens))
 CAF_ADD_TYPE_ID(troupe, (troupe::tok_ack))
+CAF_ADD_TYPE_ID(troupe, (troupe::begun))
 CAF_ADD_TYPE_ID(troupe, (troupe::reserved))
 CAF_ADD_TYPE_ID(troupe, (troupe::moved))
 CAF_ADD_TYPE_ID(troupe, (troupe::handoff_lost))
@@ -559,9 +567,9 @@ struct placed {
   std::shared_ptr<message_window> window{}; // what it is sent goes through this
   std::shared_ptr<token_counters> counters{};
 };
-using session_actor =
-    caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>, answers<reserved>,
-                     answers<moved>, answers<handoff_lost>, answers<rank_lost>, answers<give_up>, answers<stop>>;
+using session_actor = caf::typed_actor<answers<tokens, tok_ack>, answers<ack>, answers<cancel, ack>, answers<placed>,
+                                       answers<begun>, answers<reserved>, answers<moved>, answers<handoff_lost>,
+                                       answers<rank_lost>, answers<give_up>, answers<stop>>;
 
 } // namespace troupe
 

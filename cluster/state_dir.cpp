@@ -104,6 +104,8 @@ void state_dir::remove_stale() const {
   for (const process_record& r : all())
     if (!is_running(r))
       remove(r.name);
+  for (const char* folder : {"", "/run"})
+    remove_abandoned_files(path_ + folder);
 }
 
 } // namespace troupe

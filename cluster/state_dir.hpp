@@ -40,7 +40,7 @@ public:
   void remove(const std::string& name) const;
   std::optional<process_record> read(const std::string& name) const; // of a process that is running
   std::vector<process_record> running() const;                       // by name
-  void remove_stale() const;                                         // records of processes that are gone
+  void remove_stale() const; // records of processes that are gone, and what they had not written whole
 
 private:
   std::vector<process_record> all() const;

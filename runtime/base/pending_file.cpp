@@ -1,15 +1,24 @@
 #include "runtime/base/pending_file.hpp"
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <unistd.h>
 #include <utility>
 
 namespace troupe {
 
+namespace {
+
+constexpr std::string_view mark = ".partial-"; // behind it the process
+
+} // namespace
+
 pending_file::pending_file(const std::string& path)
-    : path_(path), temporary_(path + ".partial-" + std::to_string(::getpid())) {
+    : path_(path), temporary_(path + std::string(mark) + std::to_string(::getpid())) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   exists_ = fd_ >= 0;
   if (!exists_)
@@ -69,6 +78,21 @@ status write_whole_file(const std::string& path, std::string_view text) {
   pending_file file(path);
   file.write(text.data(), text.size());
   return file.commit();
+}
+
+void remove_abandoned_files(const std::string& folder) {
+  std::error_code why;
+  for (std::filesystem::directory_iterator at(folder, why), end; !why && at != end; at.increment(why)) {
+    const std::string name = at->path().filename();
+    const auto from = name.rfind(mark);
+    if (from == name.npos)
+      continue;
+    pid_t who = 0;
+    const char* const last = name.data() + name.size();
+    const auto [number_ends, fault] = std::from_chars(name.data() + from + mark.size(), last, who);
+    if (fault == std::errc() && number_ends == last && who > 0 && ::kill(who, 0) != 0 && errno == ESRCH)
+      ::unlink(at->path().c_str());
+  }
 }
 
 } // namespace troupe

@@ -36,4 +36,7 @@ status sync_folder_of(const std::string& path);
 
 status write_whole_file(const std::string& path, std::string_view text);
 
+// Temporaries in that folder whose process was killed.
+void remove_abandoned_files(const std::string& folder);
+
 } // namespace troupe

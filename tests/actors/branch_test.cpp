@@ -80,7 +80,9 @@ BOOST_AUTO_TEST_CASE(as_many_engines_try_as_may) {
     setup.max_attempts = most;
     branch b(vocabulary, setup);
     for (std::uint32_t attempt = 1; attempt < most; ++attempt)
-      BOOST_TEST(b.begin_next_attempt());
+      BOOST_TEST((b.begin_next_attempt() && b.begin_next_attempt(false)));
+    BOOST_TEST(b.begin_next_attempt(false)); // no engine has tried
+    BOOST_TEST(b.attempt() == 2 * most);
     BOOST_TEST(!b.begin_next_attempt());
   }
 }

@@ -1,5 +1,6 @@
 // Requests through the processes of a cluster, here as several actor systems of one process over loopback: the bytes
 // are those of one engine, whichever worker computes them and whichever is lost.
+#include "actors/member.hpp"
 #include "tests/support/other_model.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/small_cluster.hpp"
@@ -43,6 +44,102 @@ BOOST_AUTO_TEST_CASE(requests_wait_while_no_worker_is_there) {
   c.start(1);
   asking.join();
   check_equal(got, expected);
+}
+
+namespace {
+
+// The word of a node agent that has given up workers, without anything else of it.
+struct giving_up {
+  giving_up(const cluster_identity& c, std::vector<worker_end> what) : config(c, 1) {
+    member_setup m = member_setup_of({.cluster = c, .name = "node.n0", .node = "n0", .incarnation = mint_incarnation()},
+                                     member_role::node_agent, 0, {"127.0.0.1", 1});
+    m.given_up = [=] { return what; };
+    process = system.spawn<caf::detached>(cluster_member, m);
+  }
+  ~giving_up() {
+    tell_from_outside(process, stop{});
+    wait_for_actors(system, std::chrono::seconds(5));
+    ended.within(std::chrono::seconds(30));
+  }
+  bounded_end ended;
+  cluster_system_config config;
+  caf::actor_system system{config};
+  member_actor process;
+};
+
+std::string awaited(const LLM& llm) {
+  const auto told = std::make_shared<std::promise<std::string>>();
+  llm.ask_what_is_awaited([=](const std::string& what) { told->set_value(what); });
+  return told->get_future().get();
+}
+
+std::vector<generation_result> three_tokens(LLM& llm) {
+  generation_request r;
+  r.prompt = "x";
+  sampling_params p;
+  p.max_tokens = 3;
+  return llm.generate({r}, p);
+}
+
+// Within a minute.
+bool waits_for(const LLM& llm, const std::string& what) {
+  for (int i = 0; i < 1200; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(50)))
+    if (const std::string why = awaited(llm); what.empty() ? why.empty() : why.find(what) != why.npos)
+      return true;
+  return false;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(requests_that_no_engine_will_take_end_and_say_why) {
+  const auto all = mixed_requests(3);
+  const auto expected = alone(all);
+  small_cluster c(1);
+  cluster_access access = c.access();
+  access.engines = {{"decode.0"}, {"more: decode.1", "decode.2"}};
+  LLM llm(access);
+  check_equal(run(llm, all), expected);
+  BOOST_TEST(awaited(llm) == "");
+  c.workers.clear();
+  BOOST_TEST(waits_for(llm, "no engine that gives out tokens is connected (decode.0 has ended)"));
+  std::map<std::string, std::string> got;
+  {
+    const giving_up some(c.identity,
+                         {{"decode.0", "exit code 70: it is broken"}, {"more: decode.1", "ended by signal 9"}});
+    const auto results = three_tokens(llm);
+    BOOST_REQUIRE(results.at(0).failure.has_value());
+    BOOST_TEST(results[0].failure->code == engine_missing);
+    BOOST_TEST(results[0].failure->message ==
+               "no engine is left that could take the request: decode.0 is not started "
+               "again (exit code 70: it is broken); more: decode.1 is not started "
+               "again (ended by signal 9); mend that, then troupe stop and troupe launch");
+    BOOST_TEST(awaited(llm) == results[0].failure->message);
+    access.name = "batch.2";
+    BOOST_CHECK_EXCEPTION(LLM{access}, config_error, [](const config_error& e) {
+      return std::string(e.what()).find("decode.0 is not started again (exit code 70") != std::string::npos;
+    });
+  }
+  const giving_up one(c.identity, {{"more: decode.1", "ended by signal 9"}, {"gateway.0", "exit code 70"}});
+  BOOST_TEST(waits_for(llm, "is connected")); // decode.0 may come
+  std::thread asking([&] { got = run(llm, all); });
+  c.start(0);
+  asking.join();
+  check_equal(got, expected);
+  BOOST_TEST(awaited(llm) == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_request_waits_for_an_engine_as_long_as_the_cluster_says) {
+  small_cluster c(1);
+  cluster_access access = c.access();
+  access.engine_wait = std::chrono::milliseconds(300);
+  LLM llm(access);
+  c.workers.clear();
+  BOOST_TEST(waits_for(llm, "decode.0 has ended"));
+  const auto results = three_tokens(llm);
+  BOOST_REQUIRE(results.at(0).failure.has_value());
+  BOOST_TEST(results[0].failure->code == engine_missing);
+  BOOST_TEST(results[0].failure->message == "no engine took the request within 300 ms (cluster.join_timeout_s): engine "
+                                            "0: decode.0 has left");
 }
 
 // Nobody in its process could bring it back: the process ends, its requests go on elsewhere, and another takes its

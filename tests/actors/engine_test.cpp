@@ -472,6 +472,56 @@ BOOST_AUTO_TEST_CASE(a_reader_that_throws_harms_nobody) {
   finish();
 }
 
+namespace {
+
+caf::behavior reader_of(caf::event_based_actor*, std::vector<std::uint32_t>* begun_attempts, std::size_t* outputs) {
+  return {
+      [=](const ack&) {},
+      [=](const begun& b) { begun_attempts->push_back(b.attempt); },
+      [=](const tokens& t) {
+        *outputs += t.ids.size();
+        return tok_ack{t.attempt, t.first_pos + std::ssize(t.ids), t.attempt}; // which is its sequence, too
+      },
+  };
+}
+
+} // namespace
+
+// With the second request behind the first: an engine that ends has not tried what waits there.
+BOOST_AUTO_TEST_CASE(who_asks_hears_that_a_request_is_begun_before_its_first_step_ends) {
+  launch(limits_of(1, 64));
+  std::vector<std::uint32_t> begun_attempts;
+  std::size_t outputs = 0;
+  const auto reader = sys.spawn(reader_of, &begun_attempts, &outputs);
+  const auto submit_attempt = [&](std::uint32_t attempt) {
+    submit s;
+    s.work.req = {1, attempt};
+    s.work.sequence = attempt;
+    s.work.attempt = attempt;
+    s.work.request_id = std::to_string(attempt);
+    s.work.tokens = prompt_of(100, 3);
+    s.work.params = params_of(3);
+    s.work.params.ignore_eos = true;
+    tell_as(caf::actor_cast<session_actor>(caf::actor_cast<caf::strong_actor_ptr>(reader)), parts.engines[0].scheduler,
+            std::move(s));
+    for (int i = 0; i < 300 && !sched.jobs.empty(); ++i) { // the executor looks at its device for ever
+      std::rotate(sched.jobs.begin(), sched.jobs.begin() + 1, sched.jobs.end());
+      sched.try_run_once();
+    }
+  };
+  engines[0]->hold = true;
+  submit_attempt(7);
+  submit_attempt(9);
+  BOOST_TEST(begun_attempts == (std::vector<std::uint32_t>{7}), boost::test_tools::per_element());
+  BOOST_TEST(outputs == 0u);
+  engines[0]->hold = false;
+  sched.run();
+  BOOST_TEST(outputs == 6u);
+  BOOST_TEST(begun_attempts == (std::vector<std::uint32_t>{7, 9}), boost::test_tools::per_element());
+  caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
+  finish();
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_session_gives_an_end_and_frees_the_engine) {
   launch(limits_of(2, 64));
   auto p = params_of(200);

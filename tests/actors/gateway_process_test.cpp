@@ -129,6 +129,7 @@ gateway_entry_actor::behavior_type slow_gateway(gateway_entry_actor::pointer, st
       [](const gateway_cancel&) {},
       [](const news_taken&) {},
       [](const metrics_query&) { return metrics_answer{}; },
+      [](const waits_query&) { return waits_answer{}; },
   };
 }
 
@@ -148,6 +149,7 @@ gateway_entry_actor::behavior_type holding_gateway(gateway_entry_actor::pointer 
         open->pop_front();
       },
       [](const metrics_query&) { return metrics_answer{}; },
+      [](const waits_query&) { return waits_answer{}; },
   };
 }
 

@@ -1,4 +1,6 @@
-// How many messages without an answer a gateway has on their way to one engine (control.unacked_messages).
+// How many messages without an answer a gateway has on their way to one engine (control.unacked_messages), and what it
+// does with requests whose engines are lost.
+#include "actors/cluster_access.hpp"
 #include "tests/support/stub_process.hpp"
 
 using namespace troupe;
@@ -28,6 +30,7 @@ struct window_world : by_hand {
   caf::actor engine = sys.spawn(silent_engine, &got);
   std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
   std::size_t ended = 0;
+  error failure; // of the last that ended
   gateway_actor front;
 
   explicit window_world(std::size_t unacked) {
@@ -63,7 +66,10 @@ struct window_world : by_hand {
     r->prompt = {0, 5, 7};
     r->params.n = branches;
     r->live = live;
-    r->on_event = [this](const generation_event& e) { ended += e.result.has_value(); };
+    r->on_event = [this](const generation_event& e) {
+      ended += e.result.has_value();
+      failure = e.result ? e.result->failure.value_or(error{}) : failure;
+    };
     BOOST_REQUIRE(live->add(r->id, r->req, r));
     tell_from_outside(front, open_request{r});
     sched.run();
@@ -75,6 +81,25 @@ struct window_world : by_hand {
   void answer(std::size_t i, ack_code code = ack_code::ok) {
     tell_as(scheduler(), got[i].reader, ack{got[i].what.head.msg_id, code, note_of({"x", "y"})});
     sched.run();
+  }
+  void begin(std::size_t i) {
+    tell_as(scheduler(), got[i].reader, begun{got[i].what.work.branch, got[i].what.work.attempt});
+    sched.run();
+  }
+  void lose() {
+    tell_from_outside(front, rank_lost{0, "test"});
+    sched.run();
+  }
+  void give_up_engines(const std::string& why) {
+    tell_from_outside(front, engines_given_up{why});
+    sched.run();
+  }
+  void pass(std::chrono::milliseconds time) {
+    constexpr std::chrono::milliseconds step(50);
+    for (; time > std::chrono::milliseconds(0); time -= step) {
+      sched.advance_time(std::min(time, step));
+      sched.run();
+    }
   }
   std::vector<std::uint64_t> requests() const {
     std::vector<std::uint64_t> all;
@@ -132,8 +157,7 @@ BOOST_AUTO_TEST_CASE(an_engine_that_joins_again_has_nothing_unanswered) {
   window_world w(2);
   for (std::uint64_t n = 1; n <= 4; ++n)
     w.open(n);
-  tell_from_outside(w.front, rank_lost{0, "test"});
-  w.sched.run();
+  w.lose();
   w.got.clear();
   w.join();
   BOOST_TEST(w.got.size() == 2u);
@@ -142,6 +166,108 @@ BOOST_AUTO_TEST_CASE(an_engine_that_joins_again_has_nothing_unanswered) {
   const numbers all = w.requests();
   BOOST_TEST((std::set<std::uint64_t>(all.begin(), all.end()) == std::set<std::uint64_t>{1, 2, 3, 4}));
   BOOST_TEST(w.held() >= 2u);
+}
+
+// What an engine has taken may wait there behind the request that ends it.
+BOOST_AUTO_TEST_CASE(only_attempts_that_an_engine_has_begun_count) {
+  window_world w(256);
+  w.open(1, 2);
+  const auto lose = [&] {
+    w.lose();
+    w.join();
+    w.pass(std::chrono::seconds(31));
+  };
+  for (std::size_t i = 1; i <= 20; ++i) {
+    BOOST_TEST(w.got.size() == 2 * i);
+    if (i % 2 == 0)
+      w.answer(w.got.size() - 1);
+    lose();
+  }
+  for (std::size_t i = 1; i <= default_max_attempts; ++i) {
+    BOOST_TEST(w.ended == 0u);
+    w.begin(w.got.size() - 1); // for the other branch too
+    lose();
+  }
+  BOOST_TEST(w.ended == 2u);
+  BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.message == "engine 0: test; 8 engines were tried (max_attempts)");
+}
+
+BOOST_AUTO_TEST_CASE(what_was_begun_of_an_earlier_attempt_does_not_count) {
+  window_world w(256);
+  w.open(1);
+  for (std::size_t i = 1; i <= 20; ++i) {
+    w.lose();
+    w.join();
+    w.pass(std::chrono::seconds(31));
+    w.begin(i - 1);
+  }
+  BOOST_TEST(w.ended == 0u);
+}
+
+// A request may end engines before they can say that they have begun.
+BOOST_AUTO_TEST_CASE(a_request_that_no_engine_lives_to_begin_is_given_up) {
+  window_world w(256);
+  w.open(1);
+  std::size_t lost = 0;
+  for (; w.ended == 0 && lost < 100; ++lost) {
+    w.lose();
+    w.join();
+    w.pass(std::chrono::seconds(31));
+  }
+  BOOST_TEST(lost == 4 * default_max_attempts);
+  BOOST_TEST(w.got.size() == lost);
+  BOOST_TEST(w.ended == 1u);
+  BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.message ==
+             "engine 0: test; 32 engines were lost before they began with it (4 times max_attempts)");
+}
+
+BOOST_AUTO_TEST_CASE(a_request_that_lost_its_engines_waits_longer_each_time) {
+  using std::chrono::milliseconds;
+  window_world w(256);
+  w.open(1);
+  for (const milliseconds pause : {milliseconds(0), milliseconds(500), milliseconds(1000), milliseconds(2000),
+                                   milliseconds(4000), milliseconds(8000)}) {
+    const std::size_t before = w.got.size();
+    w.lose();
+    w.join();
+    BOOST_TEST(w.got.size() == before + (pause.count() == 0 ? 1 : 0));
+    if (pause.count() == 0)
+      continue;
+    w.open(1000 + before); // has lost none
+    BOOST_TEST(w.got.size() == before + 1);
+    w.abort(1000 + before);
+    w.pass(pause - milliseconds(1));
+    BOOST_TEST(w.got.size() == before + 1);
+    w.pass(milliseconds(201)); // it is looked for now and then
+    BOOST_TEST(w.got.size() == before + 2);
+    BOOST_TEST(w.requests().back() == 1u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(requests_end_when_no_engine_will_come) {
+  window_world w(256);
+  w.open(1);
+  w.give_up_engines("decode.0 is not started again"); // this one has an engine
+  BOOST_TEST(w.ended == 0u);
+  w.lose();
+  BOOST_TEST(w.ended == 1u);
+  BOOST_TEST(w.failure.code == engine_missing);
+  BOOST_TEST(w.failure.message == "decode.0 is not started again");
+  w.open(2);
+  BOOST_TEST(w.ended == 2u);
+  BOOST_TEST(w.failure.code == engine_missing);
+  w.give_up_engines("");
+  w.open(3); // waits
+  BOOST_TEST(w.ended == 2u);
+  w.give_up_engines("decode.0 is not started again");
+  BOOST_TEST(w.ended == 3u);
+  w.give_up_engines("");
+  w.open(4);
+  w.join();
+  BOOST_TEST(w.ended == 3u);
+  BOOST_TEST(w.requests() == (numbers{1, 4}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -69,9 +69,10 @@ public:
     }
     return asked<joined>(j);
   }
-  void beat(std::uint64_t incarnation, std::uint64_t steps, std::uint64_t paused = 0) {
+  void beat(std::uint64_t incarnation, std::uint64_t steps, std::uint64_t paused = 0, std::uint64_t starved_ms = 0) {
     hb h;
     h.paused = paused;
+    h.starved_ms = starved_ms;
     h.incarnation = incarnation;
     h.steps = steps;
     h.running = 1;
@@ -260,6 +261,22 @@ BOOST_AUTO_TEST_CASE(a_worker_whose_requests_wait_for_their_readers_is_not_stuck
   for (int i = 0; i < 3000 && state(0) != member_state::dead; ++i) {
     m.beat(10, 7);
     m.beat(11, 7, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  BOOST_TEST((state(0) == member_state::dead));
+  BOOST_TEST((state(1) == member_state::active));
+}
+
+// It takes no step because others have the CPUs.
+BOOST_AUTO_TEST_CASE(a_worker_that_gets_no_cpu_is_not_stuck) {
+  lone_coordinator c({}, {200, 200});
+  hand_members m(c.identity);
+  for (const std::uint32_t rank : {0u, 1u})
+    BOOST_TEST((m.join(hand_members::worker(rank, 10 + rank)).code == ack_code::ok));
+  const auto state = [&](std::uint32_t rank) { return state_of(m, 10 + rank); };
+  for (std::uint64_t i = 1; i < 3000 && state(0) != member_state::dead; ++i) {
+    m.beat(10, 7);
+    m.beat(11, 7, 0, 100000 * i);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   BOOST_TEST((state(0) == member_state::dead));

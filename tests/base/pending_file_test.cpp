@@ -1,7 +1,11 @@
 #include "runtime/base/pending_file.hpp"
 #include "tests/support/process.hpp"
 #include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <set>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace troupe;
 
@@ -44,6 +48,26 @@ BOOST_AUTO_TEST_CASE(a_place_that_takes_no_file_is_an_error_with_the_reason) {
   ::mkdir((folder / "taken").c_str(), 0777); // renaming a file over a folder fails
   BOOST_TEST(!write_whole_file(folder / "taken", "text"));
   BOOST_TEST(files_in(folder / "") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_killed_process_was_writing_is_removed) {
+  const test_support::temporary_folder folder;
+  const pid_t gone = ::fork();
+  if (gone == 0)
+    ::_exit(0);
+  BOOST_REQUIRE(::waitpid(gone, nullptr, 0) == gone);
+  const std::vector<std::string> kept{"lease.n0",    "lease.n0.partial-" + std::to_string(::getpid()),
+                                      "a.partial-",  "b.partial-12x",
+                                      "c.partial-0", "d.partial--1"};
+  for (const std::string& name : kept)
+    test_support::write_text(folder / name, "x");
+  test_support::write_text(folder / "lease.n0.partial-" + std::to_string(gone), "x");
+  remove_abandoned_files(folder / "");
+  std::set<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / ""))
+    left.insert(entry.path().filename());
+  BOOST_TEST((left == std::set<std::string>(kept.begin(), kept.end())));
+  remove_abandoned_files(folder / "none");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 #include "cluster/ledger_file.hpp"
 #include "tests/support/process.hpp"
 #include <boost/test/unit_test.hpp>
+#include <filesystem>
 #include <random>
 #include <sys/resource.h>
 
@@ -200,7 +201,9 @@ BOOST_AUTO_TEST_CASE(one_process_writes_a_ledger) {
     const auto second = ledger_file::open({folder / "ledger"}, got);
     BOOST_REQUIRE(!second);
     BOOST_TEST(second.failure().code == "ledger_locked");
+    BOOST_TEST(std::filesystem::exists(folder / "ledger.lock"));
   }
+  BOOST_TEST(!std::filesystem::exists(folder / "ledger.lock"));
   BOOST_TEST(static_cast<bool>(ledger_file::open({folder / "ledger"}, got)));
 }
 

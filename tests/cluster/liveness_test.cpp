@@ -84,4 +84,20 @@ BOOST_AUTO_TEST_CASE(a_process_started_anew_counts_from_zero) {
   BOOST_TEST(is(l, 110000, verdict::stuck));
 }
 
+// As on a machine that is shared by too many.
+BOOST_AUTO_TEST_CASE(time_without_a_cpu_is_no_standing_still) {
+  liveness l(0);
+  std::int64_t now = 0;
+  std::uint64_t starved = 5000; // before it had any work
+  for (; now < 120000; now += 200, starved += 150)
+    l.hear(7, true, true, now, starved);
+  BOOST_TEST(is(l, now - 200, verdict::well)); // 30000 of them it could have used
+  BOOST_TEST(l.still_ms(now) == 200 + 50 * (now - 200) / 200);
+  for (; now < 160000; now += 200)
+    l.hear(7, true, true, now, starved);
+  BOOST_TEST(is(l, now - 200, verdict::stuck));
+  l.hear(7, true, true, now, starved + 10000000); // no more than there was
+  BOOST_TEST(l.still_ms(now) == 0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   member_report r;
   r.known.who = {member_role::gateway, "batch.1", "n0", 4, ~std::uint64_t{0}, "127.0.0.1", 65535, 5, "build", "digest"};
   r.known.state = member_state::suspect;
-  r.progress = {6, 7, 8, 9, 2, -1, "blocks", {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
+  r.progress = {6, 7, 11, 8, 9, 2, -1, "blocks", {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
   spec_report& known = r.progress.speculation;
   known.drafts = 8, known.accepted = 6, known.not_finite = 2, known.tokens_per_step = 1.75, known.useless = true;
   known.positions.resize(2);
@@ -155,6 +155,7 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   BOOST_TEST((m.known.state == member_state::suspect));
   BOOST_TEST(m.progress.incarnation == 6u);
   BOOST_TEST(m.progress.steps == 7u);
+  BOOST_TEST(m.progress.starved_ms == 11u);
   BOOST_TEST(m.progress.running == 8u);
   BOOST_TEST(m.progress.waiting == 9u);
   BOOST_TEST(m.progress.paused == 2u);

@@ -175,7 +175,19 @@ BOOST_AUTO_TEST_CASE(a_cluster_gives_the_bytes_of_one_process_and_leaves_nothing
   BOOST_TEST(contains(run_troupe({"stop", c.file}).err, "nothing of it runs on this host"));
   c.expect_nothing_left();
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0); // nothing to stop is no fault
-  BOOST_TEST(run_troupe({"status", c.file}).exit_code == 2);
+  // Whom they asked is not there: no fault of the question.
+  const auto asked_in_vain = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const auto run = run_troupe(arguments);
+    BOOST_TEST(run.exit_code == 5, run.err);
+    BOOST_TEST(contains(run.err, why), run.err);
+  };
+  const std::vector<std::string> move{"--layer", "0", "--expert", "0", "--to", "1"};
+  for (const auto& [where, why] :
+       {std::pair<std::string, std::string>{c.file, "no coordinator of " + c.name + " runs on"},
+        {endpoint, "give the address and port that troupe launch printed"}}) {
+    asked_in_vain({"status", where}, why);
+    asked_in_vain({"migrate", where, move[0], move[1], move[2], move[3], move[4], move[5]}, why);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(who_only_asks_leaves_nothing_on_his_machine) {
@@ -439,6 +451,10 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
     BOOST_TEST(run.out == "");
     BOOST_TEST(run_troupe({"status", file}).exit_code == 5);
   };
+  const auto by_address = run_troupe({"status", up.out.substr(0, up.out.find('\n'))});
+  BOOST_TEST(by_address.exit_code == 5);
+  BOOST_TEST(contains(by_address.err, "an address brings no keys: with security.mode mutual give the cluster's file"),
+             by_address.err);
   const auto security_at = text.find("[security]\n") + 11;
   const auto replaced = [&](const std::string& by) {
     return text.substr(0, security_at) + by + text.substr(text.find("[control]"));
@@ -461,6 +477,25 @@ BOOST_AUTO_TEST_CASE(processes_with_keys_trust_nobody_else) {
           contains(run.err, "refused: the key of role " + role + " is not good for this; use that of role admin"),
           run.err);
     }
+  }
+  // On a machine where no other key is.
+  const temporary_folder lesser;
+  std::filesystem::create_directory(lesser / "keys");
+  for (const char* name : {"ca.pem", "observer.pem", "observer.key"})
+    std::filesystem::copy_file(keys / "keys/" + name, lesser / "keys/" + name);
+  std::string of_lesser = text;
+  for (std::size_t at = 0; (at = of_lesser.find(keys / "keys", at)) != std::string::npos;)
+    of_lesser.replace(at, (keys / "keys").size(), lesser / "keys");
+  const std::string lesser_file = c.folder / "lesser.toml";
+  std::ofstream(lesser_file) << of_lesser;
+  BOOST_TEST(run_troupe({"status", lesser_file}).exit_code == 0);
+  for (const auto& arguments :
+       {std::vector<std::string>{"stop", lesser_file}, std::vector<std::string>{"stop", lesser_file, "--now"},
+        std::vector<std::string>{"migrate", lesser_file, "--layer", "0", "--expert", "0", "--to", "1"}}) {
+    const auto run = run_troupe(arguments);
+    BOOST_TEST(run.exit_code == 6, run.err);
+    BOOST_TEST(contains(run.err, "refused: the key of role observer is not good for this; use that of role admin"),
+               run.err);
   }
   const auto unasked = troupe_reading(lines, {"batch", "-", "-", "--cluster", with_key_of("observer")});
   BOOST_TEST(unasked.exit_code == 2);

@@ -11,6 +11,8 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
+const std::string one_gateway = "[gateway]\ncount = 1\nport = 0\n";
+
 std::future<finished_process> batch_beside(const running_cluster& c, const std::string& lines,
                                            const process_options& options = {}) {
   return std::async(std::launch::async, [file = c.file, lines, options] {
@@ -29,6 +31,14 @@ void check_some(const std::map<std::string, std::string>& got, const std::map<st
   BOOST_TEST(!got.empty());
   for (const auto& [id, line] : got)
     BOOST_CHECK_MESSAGE(expected.at(id) == line, id << " differs");
+}
+
+pid_t dead_process() {
+  const pid_t p = ::fork();
+  if (p == 0)
+    ::_exit(0);
+  ::waitpid(p, nullptr, 0);
+  return p;
 }
 
 // Somebody else's.
@@ -57,7 +67,7 @@ private:
 BOOST_AUTO_TEST_SUITE(ends)
 
 BOOST_AUTO_TEST_CASE(c19_a_stop_lets_what_runs_end_and_the_batch_says_that_more_was_wanted) {
-  for (const std::string gateways : {"", "[gateway]\ncount = 1\nport = 0\n"}) {
+  for (const std::string& gateways : {std::string(), one_gateway}) {
     running_cluster c({.other_keys = gateways});
     const std::string lines = mixed_lines(120);
     const auto expected = alone(lines);
@@ -93,6 +103,8 @@ BOOST_AUTO_TEST_CASE(a_stop_waits_for_what_runs_as_long_as_the_file_says) {
     c.require_launch();
     auto batch = batch_beside(c, lines);
     c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    // As if it had been killed while it wrote.
+    test_support::write_text(c.state + "/lease.n0.partial-" + std::to_string(dead_process()), "");
     const auto stop = now ? run_troupe({"stop", c.file, "--now"}) : run_troupe({"stop", c.file});
     BOOST_TEST(stop.exit_code == 0);
     const auto told = steady::now();
@@ -190,27 +202,105 @@ BOOST_AUTO_TEST_CASE(a_batch_goes_on_when_everything_was_killed_and_launched_aga
   check_equal(by_id(run.out), expected);
 }
 
+// Nobody waits for cluster.join_timeout_s, which is 300.
 BOOST_AUTO_TEST_CASE(without_any_worker_requests_end_and_everybody_says_why) {
-  running_cluster c({.cluster_keys = "join_timeout_s = 2\nmax_restarts = 0\n"});
+  for (const std::string& gateways : {std::string(), one_gateway}) {
+    running_cluster c({.other_keys = gateways, .cluster_keys = "max_restarts = 0\n"});
+    c.require_launch();
+    auto batch = batch_beside(c, mixed_lines(60));
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    c.kill("decode.0");
+    c.kill("decode.1");
+    const std::string why = "no engine is left that could take the request: decode.0 is not started again (ended by "
+                            "signal 9";
+    const auto run = batch.get();
+    BOOST_TEST(run.exit_code == 1);
+    BOOST_TEST(contains(run.err, why), run.err);
+    BOOST_TEST(contains(run.err, "mend that, then troupe stop and troupe launch"), run.err);
+    BOOST_TEST(contains(run.err, "the same command continues the batch"), run.err);
+    const auto late = run_troupe({"generate", "x", "--max-tokens", "3", "--cluster", c.file});
+    BOOST_TEST(late.exit_code != 0);
+    BOOST_TEST(contains(late.err, why), late.err);
+    const auto status = run_troupe({"status", c.file});
+    BOOST_TEST(status.exit_code == 1);
+    BOOST_TEST(contains(status.out, ": unavailable, led by coordinator.0"), status.out);
+    BOOST_TEST(contains(status.out, "not started again: decode.0: ended by signal 9"), status.out);
+    const auto again = c.launch();
+    BOOST_TEST(again.exit_code == 4);
+    BOOST_TEST(contains(again.err, "decode.1 is not started again: ended by signal 9"), again.err);
+    BOOST_TEST(contains(again.err, "then troupe stop " + c.file + " and troupe launch " + c.file), again.err);
+    c.kill("coordinator.0");
+    const auto headless = run_troupe({"status", c.file, "--json"});
+    BOOST_TEST(headless.exit_code != 0);
+    BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
+    c.expect_nothing_left();
+  }
+}
+
+// Without its node agent a worker that has ended may still come back: requests wait for it.
+BOOST_AUTO_TEST_CASE(a_client_that_waits_says_so_and_ends_as_soon_as_it_is_told) {
+  for (const std::string& gateways : {std::string(), one_gateway}) {
+    running_cluster c({.workers = 1, .other_keys = gateways, .cluster_keys = "join_timeout_s = 60\n"});
+    c.require_launch();
+    process_options told;
+    told.watch = [once = false](pid_t pid, const std::string&, const std::string& err) mutable {
+      if (!once && contains(err, " requests wait: no engine that gives out tokens is connected (decode.0 has ended)")) {
+        once = true;
+        ::kill(pid, SIGTERM);
+      }
+    };
+    auto batch = batch_beside(c, mixed_lines(60), told);
+    c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
+    c.kill("node.n0");
+    c.kill("decode.0");
+    const auto run = batch.get();
+    BOOST_TEST(run.exit_code == 130);
+    BOOST_TEST(contains(run.err, " requests that wait are left: no engine that gives out tokens"), run.err);
+    BOOST_TEST(!contains(run.err, "no engine took the request"), run.err);
+  }
+}
+
+// Nor does it say anything: the client hears of no loss.
+BOOST_AUTO_TEST_CASE(who_wants_an_end_waits_for_no_gateway_that_does_not_answer) {
+  running_cluster c({.workers = 1,
+                     .other_keys = one_gateway,
+                     .control_keys = "connection_timeout_ms = 600000\n",
+                     .timeout_keys = "dead_ms = 600000\n"});
   c.require_launch();
-  auto batch = batch_beside(c, mixed_lines(60));
+  std::atomic<bool> silent = false;
+  process_options impatient;
+  impatient.watch = [&silent, sent = 0](pid_t pid, const std::string&, const std::string& err) mutable {
+    if ((sent == 0 && silent) || (sent == 1 && contains(err, "Ctrl-C again stops at once"))) {
+      ++sent;
+      ::kill(pid, SIGINT);
+    }
+  };
+  auto batch = batch_beside(c, mixed_lines(60), impatient);
   c.wait_until([](const nlohmann::json& s) { return steps_of(s) > 10; });
-  c.kill("decode.0");
-  c.kill("decode.1");
+  c.kill("gateway.0", SIGSTOP);
+  silent = true;
   const auto run = batch.get();
-  BOOST_TEST(run.exit_code == 1);
-  BOOST_TEST(contains(run.err, "no engine took the request within 2000 ms"), run.err);
-  BOOST_TEST(contains(run.err, "the same command continues the batch"), run.err);
-  const auto status = run_troupe({"status", c.file});
-  BOOST_TEST(status.exit_code == 1);
-  BOOST_TEST(contains(status.out, ": unavailable, led by coordinator.0"), status.out);
-  BOOST_TEST(contains(status.out, "not started again: decode.0: ended by signal 9"), status.out);
-  const auto again = c.launch();
-  BOOST_TEST(again.exit_code == 4);
-  BOOST_TEST(contains(again.err, "decode.1 is not started again: ended by signal 9"), again.err);
-  c.kill("coordinator.0");
-  const auto headless = run_troupe({"status", c.file, "--json"});
-  BOOST_TEST(headless.exit_code != 0);
+  BOOST_TEST(run.exit_code == 130);
+  BOOST_TEST(contains(run.err, "interrupted: finishing "), run.err);
+  BOOST_TEST(!contains(run.err, "gateway_lost"), run.err);
+  BOOST_TEST(!contains(run.err, "does not answer"), run.err);
+  c.kill("gateway.0", SIGCONT);
+}
+
+BOOST_AUTO_TEST_CASE(what_lost_all_its_engines_is_continued) {
+  running_cluster c({.workers = 1, .other_keys = "[gateway]\nmax_attempts = 1\n"});
+  c.require_launch();
+  const file_batch b{c};
+  const std::string lines = mixed_lines(24);
+  test_support::write_text(b.in, lines);
+  const auto first = b.run_until([&](pid_t) { c.kill("decode.0"); });
+  BOOST_TEST(first.exit_code == 1);
+  BOOST_TEST(contains(first.err, "1 engines were tried (max_attempts)"), first.err);
+  BOOST_TEST(contains(first.err, "the same command continues the batch"), first.err);
+  c.wait_until([](const nlohmann::json& s) { return s["status"] == "ok"; });
+  const auto second = b.run();
+  BOOST_TEST(second.exit_code == 0, second.err);
+  check_equal(by_id(test_support::read_text(b.out)), alone(lines));
   BOOST_TEST(run_troupe({"stop", c.file}).exit_code == 0);
   c.expect_nothing_left();
 }

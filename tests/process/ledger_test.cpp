@@ -67,7 +67,6 @@ BOOST_AUTO_TEST_CASE(a_ledger_has_one_writer_and_is_not_there_in_memory) {
   const auto piped = troupe_reading(mixed_lines(3), {"batch", "-", "-", "--cluster", c.file});
   BOOST_TEST(piped.exit_code == 0);
   BOOST_TEST(piped.err == "");
-  std::filesystem::remove(b.ledger + ".lock");
   const auto run = b.run();
   BOOST_TEST(run.exit_code == 0);
   BOOST_TEST(run.err == "");

@@ -43,7 +43,8 @@ inline int free_port() {
 // Nothing of a cluster is left on this machine.
 inline void expect_nothing_left_of(const std::string& name, const std::string& state, const std::string& file) {
   BOOST_TEST(std::filesystem::is_empty(state + "/run"));
-  BOOST_TEST(!std::filesystem::exists(state + "/launch.lock"));
+  for (const auto& entry : std::filesystem::directory_iterator(state))
+    BOOST_TEST((entry.path().extension() != ".lock" && !contains(entry.path().string(), ".partial-")), entry.path());
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::ifstream in(entry.path() / "cmdline");
     std::string line((std::istreambuf_iterator<char>(in)), {});
@@ -61,10 +62,10 @@ struct running_cluster {
     int workers = 2, port = 0, nodes = 1; // nodes n0, n1, ... are all this host
     int prompts = 0;                      // workers before them that compute prompts for them
     std::string coordinators = "\"n0\"", launcher = "local";
-    std::string security{}, group_keys{}, other_keys{}; // of [security]; of the workers' group; whole sections
-    std::string prompt_keys{};                          // of the group that computes prompts
-    std::string cluster_keys{}, timeout_keys{};         // of [cluster] and [timeouts]
-    std::string on = "\"n0\"";                          // where the workers run that compute no prompts
+    std::string security{}, group_keys{}, other_keys{};         // of [security]; of the workers' group; whole sections
+    std::string prompt_keys{};                                  // of the group that computes prompts
+    std::string cluster_keys{}, control_keys{}, timeout_keys{}; // of [cluster], [control] and [timeouts]
+    std::string on = "\"n0\"";                                  // where the workers run that compute no prompts
   };
   int port; // of the first node agent; 0: any
   explicit running_cluster(const shape& s) : port(s.port) {
@@ -72,7 +73,8 @@ struct running_cluster {
     out << "[cluster]\nname = \"" << name << "\"\nstate_dir = \"" << state << "\"\nlauncher = \"" << s.launcher
         << "\"\nrestart_backoff_ms = 100\ncoordinators = [" << s.coordinators << "]\n"
         << s.cluster_keys << "[security]\n"
-        << s.security << "\n[control]\nport = " << s.port << "\n[model]\npath = \"" << TROUPE_SOURCE_DIR
+        << s.security << "\n[control]\nport = " << s.port << "\n"
+        << s.control_keys << "[model]\npath = \"" << TROUPE_SOURCE_DIR
         << "/models/tiny-v41\"\nseed = 5\nmax_model_len = 1024\n";
     for (int i = 0; i < s.nodes; ++i)
       out << "[[node]]\nname = \"n" << i << "\"\nhost = \"127.0.0.1\"\n";
