@@ -148,8 +148,9 @@ void wait_for_place(self_ptr self, std::uint64_t number, gateway_state::entry& e
       tell(self, e.session, give_up{engine_missing, st.engines_given_up});
     st.homeless.push_back(number);
     if (!std::exchange(e.homeless, true)) {
-      e.not_before = self->clock().now() + pause_after(e.losses);
-      tell_later(self, st.setup.engine_wait, still_homeless{number, e.turn});
+      const auto pause = pause_after(e.losses);
+      e.not_before = self->clock().now() + pause;
+      tell_later(self, st.setup.engine_wait + pause, still_homeless{number, e.turn});
     }
     return;
   }
@@ -489,8 +490,9 @@ void end_homeless(self_ptr self, const still_homeless& s) {
     return;
   std::string why = st.engines.empty() ? "none was ever there" : "";
   for (std::size_t rank = 0; rank < st.engines.size(); ++rank)
-    why += (rank == 0 ? "engine " : "; engine ") + std::to_string(rank) + ": " +
-           st.engines[rank].lost.value_or("computes prompts alone");
+    why +=
+        (rank == 0 ? "engine " : "; engine ") + std::to_string(rank) + ": " +
+        st.engines[rank].lost.value_or(st.loads[rank].kind == engine_kind::prompt ? "computes prompts alone" : "well");
   tell(self, at->second.session,
        give_up{engine_missing, "no engine took the request within " + std::to_string(st.setup.engine_wait.count()) +
                                    " ms (cluster.join_timeout_s): " + why});
@@ -502,7 +504,8 @@ void end_all_homeless(self_ptr self, const engines_given_up& g) {
   if (g.why.empty())
     return;
   for (const std::uint64_t number : st.homeless)
-    tell(self, st.live.at(number).session, give_up{engine_missing, g.why});
+    if (const auto at = st.live.find(number); at != st.live.end())
+      tell(self, at->second.session, give_up{engine_missing, g.why});
 }
 
 void end_all(self_ptr self, const give_up& g) {

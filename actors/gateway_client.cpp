@@ -148,9 +148,12 @@ void ask_for(self_ptr self, std::uint64_t number) {
 void take_answer(self_ptr self, const gateway_entry_actor& from, const attached& a) {
   auto& st = state_of(self);
   st.finding = false;
+  st.given_up = a.given_up;
   if (a.code != ack_code::ok) {
     st.refused = st.refused || a.code != ack_code::busy;
     st.why = a.why;
+    if (a.given_up)
+      end_requests(self, true, {engine_missing, a.why});
     return;
   }
   st.answer = a;
@@ -324,7 +327,7 @@ gateway_client_actor::behavior_type gateway_client(self_ptr self, const gateway_
       },
       [=](const gateway_client_query&) {
         const auto& st = state_of(self);
-        return gateway_client_report{st.entry, st.refused, st.why, st.answer};
+        return gateway_client_report{st.entry, st.refused || st.given_up, st.why, st.answer};
       },
       [=](const awaited_query& q) { tell_what_is_awaited(self, q); },
       [=](const tick&) { look(self); },

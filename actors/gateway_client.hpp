@@ -15,7 +15,7 @@ struct gateway_client_query {}; // -> gateway_client_report
 TROUPE_FIELDS(gateway_client_query)
 struct gateway_client_report { // LOCAL
   gateway_entry_actor entry;   // null while none has taken this client
-  bool refused = false;        // for good
+  bool refused = false;        // for good, or until workers come that node agents have given up
   std::string why;             // likewise
   attached answer;             // of the last one
 };
@@ -61,7 +61,7 @@ struct gateway_client_state {
   std::int64_t unanswered_bytes = 0;      // of requests that this gateway was asked for, as they travel
   std::shared_ptr<message_window> window; // to it
   std::size_t next = 0;                   // coordinator to ask
-  bool finding = false, refused = false;
+  bool finding = false, refused = false, given_up = false;
   bool stopped = false;                        // with the cluster: nobody comes after it
   std::string why = "no coordinator answered"; // none is attached
   clock::time_point alone_since{};

@@ -214,7 +214,7 @@ void note_engines(self_ptr self, const directory_report& r) {
   st.asking = false;
   st.waits_for = r.waits_for;
   if (st.front.code != ack_code::ok) {
-    st.front.code = r.given_up ? ack_code::wrong_state : ack_code::busy;
+    st.front.given_up = r.given_up;
     st.front.why = r.given_up ? r.waits_for : "no worker is ready";
   }
   if (r.engines.empty())
@@ -223,6 +223,7 @@ void note_engines(self_ptr self, const directory_report& r) {
   if (st.front.code == ack_code::ok || !st.at_start.enough(r, state::clock::now()))
     return;
   st.front.code = ack_code::ok;
+  st.front.given_up = false;
   st.front.why.clear();
   st.front.limits = r.engines.front().limits;
   st.front.numerics_id = r.engines.front().numerics_id;

@@ -207,10 +207,10 @@ void beat(self_ptr self) {
   auto& st = state_of(self);
   note_progress(self);
   note_speculation(self);
-  if (st.setup.steps) {
+  if (st.setup.steps)
     st.progress.steps = st.setup.steps();
+  if (st.setup.who.role == member_role::worker)
     st.progress.starved_ms = st.waits.total_ms();
-  }
   if (st.setup.live)
     st.progress.drained = st.stopping && st.setup.live() == 0;
   if (st.setup.given_up)

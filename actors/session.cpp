@@ -179,10 +179,26 @@ std::uint32_t most_unbegun(const session_state& st) {
   return 4 * st.setup.max_attempts;
 }
 
-// Why there is no further attempt.
-std::string tried(const session_state& st) {
-  return st.begun ? std::to_string(st.setup.max_attempts) + " engines were tried (max_attempts)"
-                  : std::to_string(st.unbegun) + " engines were lost before they began with it (4 times max_attempts)";
+// Why there is no further attempt. No other request has the same fate, as it has when engines are lost.
+error exhausted(const session_state& st, bool begun, const error& last) {
+  return {
+      "attempts_exhausted",
+      last.message + "; " +
+          (begun ? std::to_string(st.setup.max_attempts) + " engines were tried (max_attempts)"
+                 : std::to_string(st.unbegun) + " engines were lost before they began with it (4 times max_attempts)")};
+}
+
+// Whether what the request leaves had begun with it.
+bool was_begun(const session_state& st, lost_part lost) {
+  switch (lost) {
+  case lost_part::engine:
+    return st.begun;
+  case lost_part::prompt_engine:
+    return st.prompt_begun;
+  case lost_part::handoff:
+    return st.begun || st.prompt_begun;
+  }
+  return true;
 }
 
 // The request cannot go on where it is. Its branches go on elsewhere, each as a new attempt: what the old engines may
@@ -196,23 +212,21 @@ void leave_engine(self_ptr self, const error& why, lost_part lost = lost_part::e
     tell_from_outside(prompt, cancel_of(st, st.handed, "moved"));
   leave_prompt(self, stage::none);
   settle_all(st);
-  const bool hopeless = !st.begun && ++st.unbegun >= most_unbegun(st);
+  const bool begun = was_begun(st, lost), hopeless = !begun && ++st.unbegun >= most_unbegun(st);
   for (std::size_t i = 0; i < st.branches.size() && st.live > 0; ++i) {
     if (st.branches[i].ended())
       continue;
     if (left) // it may live and compute others of them
       tell_from_outside(left,
                         cancel{{}, st.setup.request->req, st.branches[i].attempt(), st.setup.sequences[i], "moved"});
-    if (!hopeless && st.branches[i].begin_next_attempt(st.begun))
+    if (!hopeless && st.branches[i].begin_next_attempt(begun))
       note_attempt(self, i);
     else
-      publish(self, i,
-              st.branches[i].end(finish_reason::error, {why.code, why.message + "; " + tried(st)},
-                                 age_ms(*st.setup.request)));
+      publish(self, i, st.branches[i].end(finish_reason::error, exhausted(st, begun, why), age_ms(*st.setup.request)));
   }
   if (st.live == 0)
     return;
-  st.begun = false;
+  st.begun = st.prompt_begun = false;
   place_wanted wanted{st.setup.request->req, false,      lost == lost_part::handoff, st.setup.rank, left,
                       st.setup.joined,       why.message};
   if (lost == lost_part::prompt_engine)
@@ -356,9 +370,10 @@ void take_place(self_ptr self, const placed& p) {
   begin_branches(self, first, first, p.prompt.scheduler ? first + 1 : st.branches.size());
 }
 
-void note_begun(session_state& st, const begun& b) {
+void note_begun(self_ptr self, const begun& b) {
+  auto& st = state_of(self);
   if (b.branch < st.branches.size() && b.attempt == st.branches[b.branch].attempt())
-    st.begun = true;
+    (sent_by(self, st.setup.scheduler) ? st.begun : st.prompt_begun) = true;
 }
 
 // There is room for the prompt's cache: it may be computed.
@@ -390,6 +405,7 @@ void note_moved(self_ptr self, const moved& m) {
   if (st.handing != stage::computing || m.branch != st.handed || m.attempt != st.branches[st.handed].attempt())
     return;
   leave_prompt(self, stage::done);
+  st.begun = true; // no prefill step says so
   tell_from_outside(st.setup.gateway, prompt_done{st.setup.request->req});
 }
 
@@ -489,7 +505,7 @@ session_actor::behavior_type session(self_ptr self, const session_setup& setup) 
         return ack{c.head.msg_id, ack_code::ok, {}};
       },
       [=](const placed& p) { take_place(self, p); },
-      [=](const begun& b) { note_begun(state_of(self), b); },
+      [=](const begun& b) { note_begun(self, b); },
       [=](const reserved& r) { compute_prompt(self, r); },
       [=](const moved& m) { note_moved(self, m); },
       [=](const handoff_lost& l) { lose_handoff(self, l); },

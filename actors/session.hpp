@@ -55,8 +55,8 @@ struct session_state {
   static inline const char* name = "session";
   session_setup setup;
   std::vector<branch> branches;
-  bool begun = false;        // an engine computes for it in this attempt
-  std::uint32_t unbegun = 0; // engines that were lost before they did
+  bool begun = false, prompt_begun = false; // its engine, that of its prompt, compute for it in this attempt
+  std::uint32_t unbegun = 0;                // engines that were lost before they did
   std::size_t live = 0;
   // How far the prompt is that setup.prompt's engine computes for this branch: the others begin when there is room.
   enum class handing_stage : std::uint8_t { none, reserving, computing, done };

@@ -29,7 +29,8 @@ public:
     if (event.result->failure && is_not_its_own(event.result->failure->code)) {
       if (not_done_++ == 0) // likewise
         spdlog::error("request {}: {}", event.result->id, event.result->failure->message);
-      if (event.result->failure->code != "gateway_lost") // the rest would have the same fate
+      const std::string& code = event.result->failure->code;
+      if (code != "gateway_lost" && code != "engine_lost") // the rest would have the same fate
         read_no_more();
       return true;
     }
@@ -63,6 +64,7 @@ protected:
   }
 
 private:
+  // What ended every engine that began it (attempts_exhausted) is the request's own, as far as anybody can tell.
   static bool is_not_its_own(const std::string& code) {
     return code == "ledger_failed" || code == "gateway_lost" || code == "overloaded" || code == "expelled" ||
            code == "engine_lost" || code == cluster_stopped || code == engine_missing;

@@ -138,8 +138,8 @@ std::string key_name_for(const cluster_configuration& c, key_role least) {
   for (const node_section& n : c.node)
     if (is_this_machine(n.host))
       names.push_back(n.name);
-  // A lesser one is no better than one that the file names: whoever is asked refuses it.
-  for (auto role = static_cast<std::size_t>(least); role > 0; --role)
+  // Orders are given with a lesser one, too: who is asked says what is wanted. To be a client needs a client's.
+  for (auto role = static_cast<std::size_t>(least); least == key_role::admin && role > 0; --role)
     names.emplace_back(role_names[role - 1]);
   for (const std::string& name : names)
     if (::access(with_node(c.security.key, name).c_str(), R_OK) == 0)

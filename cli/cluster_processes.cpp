@@ -378,7 +378,7 @@ int run_gateway(const cluster_process_options& o) {
   s.limits.tokens = k.gateway.queue_tokens;
   own_record::check_free(*c.state, s.process.name);
   if (k.ledger.mode == ledger_mode::disk)
-    s.source.ledger = open_gateway_ledger(c.state->path() + "/" + s.process.name + ".ledger", k.ledger);
+    s.source.ledger = open_gateway_ledger(c.state->ledger_file(s.process.name), k.ledger);
   std::optional<own_record> record;
   gateway_process p(s);
   s.source.ledger.reset(); // its keeper's alone

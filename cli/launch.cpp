@@ -110,7 +110,7 @@ int print_commands(const loaded_cluster& c, const std::string& file) {
 
 // One launch at a time.
 file_lock launch_lock(const state_dir& state) {
-  auto lock = file_lock::take(state.path() + "/launch.lock");
+  auto lock = file_lock::take(state.launch_lock());
   if (lock)
     return std::move(*lock);
   if (lock.failure().code == "held")
@@ -254,9 +254,14 @@ std::vector<std::string> leftovers(const loaded_cluster& c, seen_processes& proc
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", why))
     if (entry.path().filename().string().starts_with(prefix))
       left.push_back("shared memory " + entry.path().string());
-  for (const auto& entry : std::filesystem::directory_iterator(c.state->path(), why))
-    if (entry.path().extension() == ".lock" && !remove_stale_lock(entry.path())) // of a launch, or a gateway's ledger
-      left.push_back("lock " + entry.path().string() + " of a process that is at work");
+  if (!left.empty()) // to look whether a lock is held is to hold it: not while somebody may want it
+    return left;
+  std::vector<std::string> locks{c.state->launch_lock()};
+  for (const process_place& g : c.layout.gateways)
+    locks.push_back(c.state->ledger_file(name_of_gateway(g)) + ".lock");
+  for (const std::string& lock : locks)
+    if (!remove_stale_lock(lock))
+      left.push_back("lock " + lock + " of a process that is at work");
   return left;
 }
 

@@ -76,7 +76,8 @@ private:
 class runner {
 public:
   using clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds silence{5}; // so long nobody asks why there are no results
+  static constexpr std::chrono::seconds silence{5};  // so long nobody asks why there are no results
+  static constexpr std::chrono::seconds farewell{2}; // so long requests that are left have to say that they ended
 
   runner(LLM& engine, interrupts& signals, request_source& source, int window, bool streaming,
          const std::function<bool(const generation_event&)>& receive)
@@ -95,7 +96,8 @@ public:
       heed_silence();
       if (live_.empty() && (ended_ || outcome_.interrupted || outcome_.stopped))
         return outcome_;
-      if (signals_.count() >= 2) // whoever computes the rest may not answer
+      heed_signals(); // those that came meanwhile
+      if (clock::now() >= leave_at_)
         return outcome_;
       const std::array fds{mail_->fd(), waiting ? source_.fd() : -1};
       signals_.wait(fds, 100);
@@ -114,8 +116,10 @@ private:
       if (!asked_)
         ask_what_is_awaited();
     }
-    if (count >= 2)
+    if (count >= 2) { // whoever computes the rest may not answer
       stop();
+      leave_at_ = clock::now();
+    }
   }
 
   void look_later() { look_at_ = clock::now() + (outcome_.interrupted ? std::chrono::seconds(1) : silence); }
@@ -138,6 +142,7 @@ private:
     if (!why->empty() && outcome_.interrupted) {
       spdlog::warn("interrupted: {} requests that wait are left: {}", live_.size(), *why);
       stop();
+      leave_at_ = std::min(leave_at_, clock::now() + farewell);
     } else if (!why->empty() && *why != said_) {
       spdlog::warn("{} requests wait: {}", live_.size(), *why);
     }
@@ -233,6 +238,7 @@ private:
   clock::time_point look_at_ = clock::now() + silence; // whether requests wait for something
   bool asked_ = false;                                 // likewise, and nothing was said yet
   std::string said_;                                   // that they wait for
+  clock::time_point leave_at_ = clock::time_point::max();
 };
 
 } // namespace
@@ -296,7 +302,9 @@ run_outcome run_requests(engine_session& session, request_source& source, int wi
                          const std::function<bool(const generation_event&)>& receive,
                          const std::function<void()>& idle) {
   run_outcome outcome = runner(*session.engine, session.signals, source, window, streaming, receive).run(idle);
-  if (!session.metrics_file.empty())
+  if (session.signals.count() >= 2) // who asks for metrics waits, too
+    outcome.metrics_lost = !session.metrics_file.empty();
+  else if (!session.metrics_file.empty())
     outcome.metrics_lost = !succeeded(write_whole_file(session.metrics_file, session.engine->metrics()));
   return outcome;
 }

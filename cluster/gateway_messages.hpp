@@ -15,12 +15,13 @@ TROUPE_FIELDS(attach, client, configuration, texts)
 struct attached {
   ack_code code = ack_code::ok; // busy: not yet, ask again; else refused for good
   std::string why;
+  bool given_up = false;   // with busy: no engine will come, as things are
   bool durable = false;    // its requests survive it: a client may ask the gateway that takes its place for them
   scheduler_limits limits; // of each engine, if ok
   std::string numerics_id; // likewise
   std::uint64_t engines = 0;
 };
-TROUPE_FIELDS(attached, code, why, durable, limits, numerics_id, engines)
+TROUPE_FIELDS(attached, code, why, given_up, durable, limits, numerics_id, engines)
 
 struct gateway_request {    // -> ack
   std::uint64_t number = 0; // of the client, never used again

@@ -56,6 +56,14 @@ std::string state_dir::log_file(const std::string& name, std::uint64_t incarnati
   return path_ + "/log/" + name + "." + std::to_string(incarnation) + ".log";
 }
 
+std::string state_dir::ledger_file(const std::string& gateway) const {
+  return path_ + "/" + gateway + ".ledger";
+}
+
+std::string state_dir::launch_lock() const {
+  return path_ + "/launch.lock";
+}
+
 std::string state_dir::configuration_file() const {
   return path_ + "/cluster.toml";
 }

@@ -34,6 +34,8 @@ public:
 
   const std::string& path() const { return path_; }
   std::string log_file(const std::string& name, std::uint64_t incarnation) const;
+  std::string ledger_file(const std::string& gateway) const;
+  std::string launch_lock() const;
   std::string configuration_file() const; // the resolved configuration of what was launched last
 
   void write(const process_record& r) const; // throws config_error

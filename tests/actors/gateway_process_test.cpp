@@ -133,6 +133,26 @@ gateway_entry_actor::behavior_type slow_gateway(gateway_entry_actor::pointer, st
   };
 }
 
+// Of a cluster whose workers are given up, until there is an engine.
+gateway_entry_actor::behavior_type hopeless_gateway(gateway_entry_actor::pointer,
+                                                    std::shared_ptr<std::atomic<bool>> engine) {
+  return {
+      [=](const attach&) {
+        attached a;
+        if (!*engine)
+          a.code = ack_code::busy, a.given_up = true, a.why = "decode.0 is not started again";
+        return a;
+      },
+      [](const gateway_request& q) {
+        return ack{q.number, ack_code::ok, {}};
+      },
+      [](const gateway_cancel&) {},
+      [](const news_taken&) {},
+      [](const metrics_query&) { return metrics_answer{}; },
+      [](const waits_query&) { return waits_answer{}; },
+  };
+}
+
 // Answers the oldest request when it is told that news were taken.
 gateway_entry_actor::behavior_type holding_gateway(gateway_entry_actor::pointer self,
                                                    std::shared_ptr<std::atomic<std::size_t>> asked) {
@@ -175,6 +195,11 @@ struct lone_client {
     setup.control_limit = control_limit;
   }
   void begin(const gateway_entry_actor& g) {
+    start(g);
+    while (!entry())
+      std::this_thread::sleep_for(20ms);
+  }
+  void start(const gateway_entry_actor& g) {
     gateway = g;
     const auto port = publish(there.system, gateway, {"127.0.0.1", 0});
     BOOST_REQUIRE(port);
@@ -185,15 +210,14 @@ struct lone_client {
             {.cluster = cluster.identity, .name = "gateway.0", .node = "n0", .incarnation = mint_incarnation()},
             member_role::gateway, 0, {"127.0.0.1", *port}));
     client = here.system.spawn<caf::detached>(gateway_client, setup);
-    while (!entry())
-      std::this_thread::sleep_for(20ms);
   }
-  gateway_entry_actor entry() {
+  gateway_client_report report() {
     gateway_client_report r;
     ask(self.ptr(), client, 60000ms, gateway_client_query{})
         .receive([&](const gateway_client_report& got) { r = got; }, [](const caf::error&) {});
-    return r.entry;
+    return r;
   }
+  gateway_entry_actor entry() { return report().entry; }
   void submit(std::uint64_t number, std::size_t tokens) {
     auto r = std::make_shared<request_record>();
     r->id = "r" + std::to_string(number);
@@ -561,6 +585,24 @@ BOOST_AUTO_TEST_CASE(another_configuration_another_vocabulary_and_another_name_a
   BOOST_CHECK_EXCEPTION(LLM{other}, config_error, [](const config_error& e) {
     return std::string(e.what()).find("gateway.1 is not there within 700 ms") != std::string::npos;
   });
+}
+
+BOOST_AUTO_TEST_CASE(what_no_engine_will_take_ends_and_the_client_goes_on_when_one_is_there) {
+  const auto engine = std::make_shared<std::atomic<bool>>(false);
+  lone_client c(10000ms);
+  c.start(c.there.system.spawn(hopeless_gateway, engine));
+  c.submit(1, 3);
+  const auto result = c.all.wait(1).front();
+  BOOST_REQUIRE(result.failure.has_value());
+  BOOST_TEST(result.failure->code == engine_missing);
+  BOOST_TEST(result.failure->message == "decode.0 is not started again");
+  BOOST_TEST(c.report().refused);
+  *engine = true;
+  for (int i = 0; i < 3000 && !c.entry(); ++i)
+    std::this_thread::sleep_for(20ms);
+  BOOST_TEST((c.entry() != nullptr));
+  BOOST_TEST(!c.report().refused);
+  c.end();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -28,13 +28,16 @@ caf::behavior silent_engine(caf::event_based_actor* self, std::vector<asked_for>
 struct window_world : by_hand {
   std::vector<asked_for> got; // by the engine
   caf::actor engine = sys.spawn(silent_engine, &got);
+  std::vector<asked_for> prompts; // likewise, by one that computes prompts for it
+  caf::actor prompt_engine = sys.spawn(silent_engine, &prompts);
   std::shared_ptr<live_requests> live = std::make_shared<live_requests>();
   std::size_t ended = 0;
   error failure; // of the last that ended
   gateway_actor front;
 
-  explicit window_world(std::size_t unacked) {
+  explicit window_world(std::size_t unacked, std::chrono::milliseconds engine_wait = std::chrono::minutes(5)) {
     gateway_setup g;
+    g.engine_wait = engine_wait;
     g.replays = true;
     g.vocabulary = test_vocabulary();
     g.eos_ids = {test_vocabulary()->eos_id()};
@@ -47,14 +50,26 @@ struct window_world : by_hand {
     tell_from_outside(front, stop{});
     sched.run();
     caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(prompt_engine, caf::exit_reason::user_shutdown);
     sched.run();
   }
-  scheduler_actor scheduler() const {
-    return caf::actor_cast<scheduler_actor>(caf::actor_cast<caf::strong_actor_ptr>(engine));
+  static scheduler_actor scheduler_of(const caf::actor& a) {
+    return caf::actor_cast<scheduler_actor>(caf::actor_cast<caf::strong_actor_ptr>(a));
   }
-  void join() {
+  scheduler_actor scheduler() const { return scheduler_of(engine); }
+  void join(engine_kind kind = engine_kind::normal) {
     engine_info i;
     i.scheduler = scheduler();
+    i.kind = kind;
+    i.limits.kv_blocks = 1000;
+    tell_from_outside(front, engine_joined{i});
+    sched.run();
+  }
+  void join_for_prompts() {
+    engine_info i;
+    i.scheduler = scheduler_of(prompt_engine);
+    i.rank = 1;
+    i.kind = engine_kind::prompt;
     i.limits.kv_blocks = 1000;
     tell_from_outside(front, engine_joined{i});
     sched.run();
@@ -84,6 +99,12 @@ struct window_world : by_hand {
   }
   void begin(std::size_t i) {
     tell_as(scheduler(), got[i].reader, begun{got[i].what.work.branch, got[i].what.work.attempt});
+    sched.run();
+  }
+  // Says so of what the engine was asked for last.
+  template <class Word> void say_of_last(const caf::actor& who) {
+    const job& w = got.back().what.work;
+    tell_as(scheduler_of(who), got.back().reader, Word{w.branch, w.attempt});
     sched.run();
   }
   void lose() {
@@ -189,7 +210,36 @@ BOOST_AUTO_TEST_CASE(only_attempts_that_an_engine_has_begun_count) {
     lose();
   }
   BOOST_TEST(w.ended == 2u);
-  BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.code == "attempts_exhausted");
+  BOOST_TEST(w.failure.message == "engine 0: test; 8 engines were tried (max_attempts)");
+}
+
+// While another one computes the prompt.
+BOOST_AUTO_TEST_CASE(an_engine_that_keeps_room_for_a_prompt_has_not_begun) {
+  window_world w(256);
+  w.lose();
+  w.join(engine_kind::completion);
+  w.join_for_prompts();
+  w.open(1);
+  const auto lose = [&](bool has_moved) {
+    const std::size_t before = w.prompts.size();
+    w.say_of_last<reserved>(w.engine);
+    BOOST_REQUIRE(w.prompts.size() == before + 1);
+    w.say_of_last<begun>(w.prompt_engine);
+    if (has_moved)
+      w.say_of_last<moved>(w.engine);
+    w.lose();
+    w.join(engine_kind::completion);
+    w.pass(std::chrono::seconds(31));
+  };
+  for (int i = 0; i < 20; ++i)
+    lose(false);
+  BOOST_TEST(w.ended == 0u);
+  for (std::size_t i = 1; i <= default_max_attempts; ++i) {
+    BOOST_TEST(w.ended == 0u);
+    lose(true);
+  }
+  BOOST_TEST(w.ended == 1u);
   BOOST_TEST(w.failure.message == "engine 0: test; 8 engines were tried (max_attempts)");
 }
 
@@ -218,7 +268,7 @@ BOOST_AUTO_TEST_CASE(a_request_that_no_engine_lives_to_begin_is_given_up) {
   BOOST_TEST(lost == 4 * default_max_attempts);
   BOOST_TEST(w.got.size() == lost);
   BOOST_TEST(w.ended == 1u);
-  BOOST_TEST(w.failure.code == "engine_lost");
+  BOOST_TEST(w.failure.code == "attempts_exhausted");
   BOOST_TEST(w.failure.message ==
              "engine 0: test; 32 engines were lost before they began with it (4 times max_attempts)");
 }
@@ -244,6 +294,25 @@ BOOST_AUTO_TEST_CASE(a_request_that_lost_its_engines_waits_longer_each_time) {
     BOOST_TEST(w.got.size() == before + 2);
     BOOST_TEST(w.requests().back() == 1u);
   }
+}
+
+// It has its engine_wait behind that.
+BOOST_AUTO_TEST_CASE(a_request_is_not_ended_while_it_may_not_have_an_engine_yet) {
+  window_world w(256, std::chrono::milliseconds(1000));
+  w.open(1);
+  for (std::size_t losses = 1; losses <= 6; ++losses) { // up to 8 s
+    w.lose();
+    w.join();
+    w.pass(std::chrono::milliseconds(8500));
+    BOOST_TEST(w.got.size() == losses + 1);
+    BOOST_TEST(w.ended == 0u);
+  }
+  w.lose();
+  w.pass(std::chrono::milliseconds(16900));
+  BOOST_TEST(w.ended == 0u);
+  w.pass(std::chrono::milliseconds(200));
+  BOOST_TEST(w.ended == 1u);
+  BOOST_TEST(w.failure.code == engine_missing);
 }
 
 BOOST_AUTO_TEST_CASE(requests_end_when_no_engine_will_come) {

@@ -5,9 +5,11 @@
 #include "actors/membership.hpp"
 #include "actors/steady_ms.hpp"
 #include "cluster/build_id.hpp"
+#include "tests/support/crowded_cpu.hpp"
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <deque>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
@@ -288,6 +290,42 @@ BOOST_AUTO_TEST_CASE(words_of_former_leaders_change_nothing) {
     }
     BOOST_TEST(refused == 4u);
     tell_from_outside(member, stop{});
+  }
+  BOOST_TEST(wait_for_actors(system, 10s) == 0u);
+}
+
+// Whether it has a scheduler or is a rank of an engine that another leads.
+BOOST_AUTO_TEST_CASE(every_worker_says_how_long_it_waited_for_a_cpu) {
+  if (!std::filesystem::exists("/proc/self/schedstat")) {
+    BOOST_TEST_MESSAGE("this system does not say how long threads wait for a CPU: not tested");
+    return;
+  }
+  coordinator_setup c;
+  c.cluster = identity();
+  c.at = {"127.0.0.1", 0};
+  c.limits = {30000, 60000, 600000};
+  coordinator_process coordinator(c);
+  cluster_system_config config(c.cluster, 2);
+  bounded_system system(config);
+  {
+    const crowded_cpu crowd(3);
+    process_identity p{.cluster = c.cluster, .name = "decode.0", .node = "n0", .incarnation = 10, .beat = 20ms};
+    p.cluster.coordinators = {{"127.0.0.1", coordinator.port()}};
+    const member_actor worker =
+        system.spawn<caf::detached>(cluster_member, member_setup_of(p, member_role::worker, 0, {"127.0.0.1", 1}));
+    const auto membership = connect<membership_actor>(system, p.cluster.coordinators.front());
+    BOOST_REQUIRE(membership);
+    caf::scoped_actor self{system};
+    std::uint64_t starved_ms = 0;
+    for (int i = 0; i < 3000 && starved_ms < 100; ++i) {
+      std::this_thread::sleep_for(10ms);
+      ask(self.ptr(), *membership, 60000ms, status_query{})
+          .receive(
+              [&](const cluster_status& s) { starved_ms = s.members.empty() ? 0 : s.members[0].progress.starved_ms; },
+              [](const caf::error&) { BOOST_ERROR("no answer"); });
+    }
+    BOOST_TEST(starved_ms >= 100u);
+    tell_from_outside(worker, stop{});
   }
   BOOST_TEST(wait_for_actors(system, 10s) == 0u);
 }

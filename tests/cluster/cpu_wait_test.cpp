@@ -1,11 +1,9 @@
 // Threads of this process share one CPU: what they wait for it is seen.
 #include "cluster/cpu_wait.hpp"
-#include <atomic>
+#include "tests/support/crowded_cpu.hpp"
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
-#include <sched.h>
-#include <thread>
-#include <vector>
+#include <optional>
 
 using namespace troupe;
 
@@ -16,23 +14,7 @@ BOOST_AUTO_TEST_CASE(threads_that_share_a_cpu_wait_and_count_once) {
     BOOST_TEST_MESSAGE("this system does not say how long threads wait for a CPU: not tested");
     return;
   }
-  cpu_set_t all;
-  BOOST_REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
-  std::atomic<bool> over = false;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&] {
-      cpu_set_t one;
-      CPU_ZERO(&one);
-      for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-        if (CPU_ISSET(cpu, &all)) {
-          CPU_SET(cpu, &one);
-          break;
-        }
-      ::sched_setaffinity(0, sizeof one, &one);
-      while (!over) {
-      }
-    });
+  std::optional<crowded_cpu> crowd(std::in_place, 3);
   cpu_wait waits;
   const auto began = std::chrono::steady_clock::now();
   const std::uint64_t before = waits.total_ms();
@@ -42,9 +24,7 @@ BOOST_AUTO_TEST_CASE(threads_that_share_a_cpu_wait_and_count_once) {
     waited = waits.total_ms() - before;
   }
   const auto passed = std::chrono::steady_clock::now() - began;
-  over = true;
-  for (std::thread& t : threads)
-    t.join();
+  crowd.reset();
   BOOST_TEST(waited >= 200u);
   // Each call sees at most what passed since a thread was on the CPU last, which may be before the call ahead of it.
   BOOST_TEST(waited <=

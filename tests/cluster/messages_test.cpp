@@ -126,6 +126,7 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   r.known.who = {member_role::gateway, "batch.1", "n0", 4, ~std::uint64_t{0}, "127.0.0.1", 65535, 5, "build", "digest"};
   r.known.state = member_state::suspect;
   r.progress = {6, 7, 11, 8, 9, 2, -1, "blocks", {1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, 2.5}};
+  r.progress.given_up = {{"decode.0", "exit code 70: it is broken"}};
   spec_report& known = r.progress.speculation;
   known.drafts = 8, known.accepted = 6, known.not_finite = 2, known.tokens_per_step = 1.75, known.useless = true;
   known.positions.resize(2);
@@ -164,6 +165,9 @@ BOOST_AUTO_TEST_CASE(what_processes_say_of_themselves_arrives_field_by_field) {
   BOOST_TEST(m.progress.handoffs.receiving == 2u);
   BOOST_TEST(m.progress.handoffs.sent_bytes == 7u);
   BOOST_TEST(m.progress.handoffs.tail_ms_max == 2.5);
+  BOOST_REQUIRE(m.progress.given_up.size() == 1u);
+  BOOST_TEST(m.progress.given_up[0].name == "decode.0");
+  BOOST_TEST(m.progress.given_up[0].how == "exit code 70: it is broken");
   const spec_report& spec = m.progress.speculation;
   BOOST_TEST((spec.drafts == 8 && spec.accepted == 6 && spec.not_finite == 2 && spec.useless));
   BOOST_TEST(spec.tokens_per_step == 1.75);
