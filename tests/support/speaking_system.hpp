@@ -20,4 +20,4 @@ inline troupe::voter_actor::behavior_type refusing_voter(troupe::voter_actor::po
           [=](const troupe::stop&) { self->quit(); }};
 }
 
-} // namespace troupe::test_support
+} // namespace test_support
