@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(text_comes_in_pieces_and_is_the_text_of_the_result) {
   BOOST_TEST(result.token_ids.size() == 200u);
 }
 
-BOOST_AUTO_TEST_CASE(an_abort_and_a_client_that_leaves_free_the_workers) {
+BOOST_AUTO_TEST_CASE(c07_an_abort_and_a_client_that_leaves_free_the_workers) {
   gateway_cluster c(1);
   {
     LLM llm(c.through());
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(an_abort_and_a_client_that_leaves_free_the_workers) {
   BOOST_TEST(c.falls_silent());
 }
 
-BOOST_AUTO_TEST_CASE(a_client_that_is_lost_frees_the_workers) {
+BOOST_AUTO_TEST_CASE(c07_a_client_that_is_lost_frees_the_workers) {
   gateway_cluster c(1);
   {
     stranger s(c.identity);

@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(a_killed_gateway_with_a_ledger_goes_on_with_its_requests) {
   c.expect_nothing_left();
 }
 
-BOOST_AUTO_TEST_CASE(what_a_killed_client_asked_for_does_not_run_on) {
+BOOST_AUTO_TEST_CASE(c07_what_a_killed_client_asked_for_does_not_run_on) {
   running_cluster c({.workers = 1, .other_keys = one_gateway + "[engine]\nnextn = 0\n"});
   c.require_launch();
   std::string lines;

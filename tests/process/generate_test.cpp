@@ -230,6 +230,28 @@ BOOST_AUTO_TEST_CASE(piped_turns_are_answered_one_a_line) {
   BOOST_TEST(run.out == std::string(lighthouse_answer) + "\n");
 }
 
+BOOST_AUTO_TEST_CASE(c13_generate_batch_and_chat_draw_the_same_text_with_one_seed) {
+  const std::string question = "What is the meaning of \"lighthouse\"?";
+  const nlohmann::json line{{"id", "a"},
+                            {"messages", {{{"role", "user"}, {"content", question}}}},
+                            {"params", {{"seq_seed", 77}, {"temperature", 1.2}, {"max_tokens", 24}}}};
+  const std::vector<std::string> params{"--temperature", "1.2", "--max-tokens", "24"};
+  const auto with = [&](std::vector<std::string> command, const char* seed) {
+    command.insert(command.end(), params.begin(), params.end());
+    command.insert(command.end(), {"--seq-seed", seed});
+    return command;
+  };
+  const auto generated = [&](const char* seed) {
+    return json_lines(run_troupe(with({"generate", "--raw", lighthouse, "--json"}, seed)).out)
+        .at(0)["text"]
+        .get<std::string>();
+  };
+  const std::string text = generated("77");
+  BOOST_TEST(text != generated("78")); // it is drawn
+  BOOST_TEST(json_lines(troupe_reading(line.dump() + "\n", {"batch", "-", "-"}).out).at(0)["text"] == text);
+  BOOST_TEST(troupe_reading(question + "\n", with({"chat"}, "77")).out == text + "\n");
+}
+
 BOOST_AUTO_TEST_CASE(a_conversation_is_remembered_until_reset) {
   // The model was trained on single questions; a second turn sees the first, so its prompt, and here its answer,
   // differs.

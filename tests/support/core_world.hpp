@@ -41,6 +41,8 @@ struct core_outcome {
   int ends = 0;
   bool late = false; // something came after the end, or tokens out of order
   error failure;
+  bool aborted = false, struck = false;  // ended by the test: by abort(), or by a step of its that failed
+  std::int64_t submitted = 0, ended = 0; // steps planned by then; `ended`: by the call that ended it
   std::int64_t steps = 0, first_token_step = -1, longest_gap = 0, last_token_step = 0;
   std::int32_t preemptions = 0, cached = 0;
   std::int64_t verified = 0, accepted = 0; // drafts
@@ -71,6 +73,7 @@ struct core_world {
   std::string kinds;                     // of all steps, P and D
   std::size_t widest = 0;                // rows of a step
   std::int64_t foretold = 0;             // steps whose tokens the planner foretold
+  std::map<std::uint64_t, std::uint64_t> preemptions_before; // by the number of a step, when it had been planned
 
   static kv_cache_settings cache_of(const scheduler_limits& l, std::int32_t slots) {
     kv_cache_settings s;
@@ -93,7 +96,8 @@ struct core_world {
       trouble = what;
   }
 
-  void absorb() {
+  void absorb() { absorb(core.steps()); }
+  void absorb(std::uint64_t steps) {
     for (sequence_event& e : events) {
       if (e.handoff != handoff_news::none) {
         handoffs.push_back(std::move(e));
@@ -118,6 +122,7 @@ struct core_world {
       r.logits.insert(r.logits.end(), e.output.logits.begin(), e.output.logits.end());
       r.ends += e.end != finish_reason::none;
       r.end = e.end;
+      r.ended = static_cast<std::int64_t>(steps);
       r.failure = e.failure;
       r.steps = e.steps, r.preemptions = e.preemptions, r.cached = e.cached_tokens;
     }
@@ -139,15 +144,18 @@ struct core_world {
     if (s) {
       aborted.erase(id); // it is another sequence's now
       given[id] = emitted;
+      results[id].submitted = static_cast<std::int64_t>(core.steps());
     }
     absorb();
     return s;
   }
   bool abort(std::uint64_t id) {
     const bool was = core.abort(sequence_id{id}, events);
+    if (was != (events.size() == 1 && events[0].id.value == id && events[0].end == finish_reason::abort))
+      blame("an abort ends the one sequence, at once");
     absorb();
     if (was)
-      aborted[id] = core.steps();
+      aborted[id] = core.steps(), results[id].aborted = true;
     return was;
   }
 
@@ -160,12 +168,14 @@ struct core_world {
     if (!want.empty())
       kv.turn(want, got);
     step_plan p;
+    const std::uint64_t before = core.steps();
     const bool made = core.plan(got, p, events);
-    absorb();
+    absorb(before);
     check_aborted();
     if (!made)
       return false;
     check(p);
+    preemptions_before[p.number] = core.preemptions();
     kinds += p.kind == step_kind::prefill ? 'P' : 'D';
     out.push_back(std::move(p));
     return true;
@@ -271,6 +281,7 @@ struct core_world {
     model.run(out.front(), r);
     out.pop_front();
     core.complete(r, events);
+    preemptions_before.erase(r.number);
     check_outcome();
     absorb();
   }
@@ -297,8 +308,13 @@ struct core_world {
     r.number = out.front().number;
     r.failure = "device lost";
     model.spoil(out.front());
+    std::set<std::uint64_t> in_it;
+    for (const planned_sequence& s : out.front().sequences)
+      if (results[s.spec->id.value].ends == 0)
+        in_it.insert(s.spec->id.value);
     out.pop_front();
     core.complete(r, events);
+    check_struck(in_it, core.preemptions() == preemptions_before.at(r.number));
     absorb();
     if (!out.empty()) { // computed on what the failed one left behind: must not count, however it looks
       const std::string before = model.complaint;
@@ -309,6 +325,20 @@ struct core_world {
       core.complete(next, events);
       absorb();
     }
+  }
+  // A failed step ends its own sequences, but for those that have lost their cache since it was planned, and no other.
+  void check_struck(const std::set<std::uint64_t>& in_it, bool none_preempted) {
+    std::size_t ended = 0;
+    for (const sequence_event& e : events) {
+      if (e.end != finish_reason::error || e.failure.code != "device_error" ||
+          !e.failure.message.ends_with("device lost") || !in_it.contains(e.id.value))
+        blame("request r" + std::to_string(e.id.value) +
+              " has something of a failed step but its end, or is not in it");
+      results[e.id.value].struck = true;
+      ++ended;
+    }
+    if (none_preempted && ended != in_it.size())
+      blame("a sequence outlives its failed step");
   }
   // Turns until no step can be added, then one result; false when nothing is left to do.
   bool step() {

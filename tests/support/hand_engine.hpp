@@ -27,8 +27,9 @@ struct hand_output {
   std::vector<float> logprobs, prompt_logprobs;
   std::vector<std::vector<token_logprob>> top;
   finish_reason end = finish_reason::none;
-  std::int32_t cached = 0;          // prompt tokens that came from the prefix cache; no part of the result
-  std::vector<std::size_t> lost_at; // output tokens that it had when it lost its cache; no part of it either
+  std::int32_t cached = 0;                 // prompt tokens that came from the prefix cache; no part of the result
+  std::int64_t verified = 0, accepted = 0; // drafts; no part of it
+  std::vector<std::size_t> lost_at;        // output tokens that it had when it lost its cache; no part of it either
   friend bool operator==(const hand_output& a, const hand_output& b) {
     auto bits = [](const std::vector<float>& v) {
       std::vector<std::uint32_t> out(v.size());
@@ -124,6 +125,7 @@ public:
   std::int64_t departures() const { return departures_; }   // of all runs
   std::int64_t preemptions() const { return preemptions_; } // of all runs
   std::int64_t rows() const { return rows_; }               // of all runs, without placeholders
+  std::size_t most_steps_out() const { return most_out_; }
   kv_statistics cache() const { return kv_.statistics(); }
 
 private:
@@ -164,6 +166,7 @@ private:
       while (auto plan = next_step(core, events)) {
         engine_.launch(*plan);
         flying.push_back(std::move(plan));
+        most_out_ = std::max(most_out_, flying.size());
       }
       told = !events.empty();
       for (sequence_event& e : std::exchange(events, {}))
@@ -208,6 +211,7 @@ private:
     if (e.end == finish_reason::none)
       return;
     o.cached = e.cached_tokens;
+    o.verified = e.drafted, o.accepted = e.accepted;
     o.end = e.end;
     preemptions_ += e.preemptions;
     BOOST_TEST(e.failure.message == "");
@@ -220,6 +224,7 @@ private:
   kv_want want_;
   kv_got got_;
   std::int64_t preemptions_ = 0, departures_ = 0, rows_ = 0;
+  std::size_t most_out_ = 0;
 };
 
 // Mixed requests: prompts of 1 to 300 tokens cut from real text, greedy and sampled with every filter,

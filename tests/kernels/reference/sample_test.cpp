@@ -1,5 +1,6 @@
 #include "kernels/reference/sample.hpp"
 
+#include "kernels/plain/sample.hpp"
 #include "runtime/base/noise.hpp"
 
 #include <algorithm>
@@ -186,6 +187,9 @@ BOOST_AUTO_TEST_CASE(t4_filters) {
   BOOST_TEST(kept({.logits = x, .temperature = .7f, .top_p = .8f, .top_k = 2}) == (ids{0, 1}));
   kept({.logits = x, .temperature = .7f}, &mass);
   BOOST_TEST(mass == 29266279928594u);
+  plain::sample_view view;
+  view.top_p = .9f;
+  BOOST_TEST(plain::top_p_limit(view, mass) == 26339651237972u);
 }
 
 BOOST_AUTO_TEST_CASE(t5_mass_before_may_equal_the_limit) {
@@ -345,8 +349,8 @@ std::vector<double> shares_of(float temperature, float top_p) {
   return shares;
 }
 
-// A million draws with fixed seeds, half of them over the positions of one request, half over the seeds of one
-// position: the frequencies are those of the kept mass, and what was drawn before says nothing about the next.
+// A million draws with fixed seeds over the positions of one request, and a million over the seeds of one position: the
+// frequencies are those of the kept mass, and what was drawn before says nothing about the next.
 BOOST_AUTO_TEST_CASE(frequencies_follow_the_mass_and_neighbours_are_independent) {
   const std::vector<double> want = shares_of(.7f, .9f); // ids 0 1 2 3 6 (T4)
   BOOST_REQUIRE(want.size() == 5u);
@@ -358,7 +362,7 @@ BOOST_AUTO_TEST_CASE(frequencies_follow_the_mass_and_neighbours_are_independent)
     sample_scratch scratch(x.size());
     std::vector<double> counts(5), neighbours(25);
     std::size_t before = 5;
-    for (std::uint64_t i = 0; i < 500000; ++i) {
+    for (std::uint64_t i = 0; i < 1000000; ++i) {
       const std::int32_t token = sample_row({.logits = x,
                                              .temperature = .7f,
                                              .top_p = .9f,

@@ -207,6 +207,49 @@ BOOST_AUTO_TEST_CASE(c04_a_placeholder_never_becomes_a_token) {
   }
 }
 
+// The same where drafts and the token in front of them are still in flight: nothing of the block is given out, and the
+// step that was planned on it comes to nothing.
+BOOST_AUTO_TEST_CASE(c04_a_placeholder_among_drafts_in_flight_never_becomes_a_token) {
+  for (const std::int32_t bad : {token_in_flight, draft_in_flight})
+    for (const bool at_the_end : {false, true}) {
+      auto l = small_limits(true);
+      l.nextn = 3;
+      core_world w(l);
+      w.model.right = 1;
+      const core_request request(1, made_prompt(10), 60);
+      BOOST_REQUIRE(w.submit(request));
+      const auto in_flight = [&] {
+        return w.out.size() == 2 && w.out[0].sequences[0].drafts == 3 && w.out[1].sequences[0].slack == 3 &&
+               std::ranges::count(w.out[1].tokens, token_in_flight) == 1 &&
+               std::ranges::count(w.out[1].tokens, draft_in_flight) == 3;
+      };
+      for (int i = 0; i < 20 && !in_flight(); ++i) {
+        while (w.begin_turn())
+          w.end_turn();
+        if (!in_flight())
+          w.finish_step();
+      }
+      BOOST_REQUIRE(in_flight());
+      const list before = w.results[1].tokens;
+      step_result r;
+      w.model.run(w.out.front(), r);
+      w.out.pop_front();
+      BOOST_REQUIRE(r.sequences[0].tokens.size() == 4u);
+      r.sequences[0].tokens[at_the_end ? 3 : 0].id = bad;
+      w.core.complete(r, w.events);
+      w.absorb();
+      BOOST_TEST(w.results[1].failure.code == "device_error");
+      BOOST_TEST(w.results[1].tokens == before, each);
+      const list whole = alone(request, w);
+      BOOST_TEST(std::equal(before.begin(), before.end(), whole.begin()));
+      w.finish_step(); // the step that took it over
+      BOOST_TEST(!w.results[1].late);
+      BOOST_TEST(w.core.live() == 0u);
+      w.settle();
+      BOOST_TEST(w.kv.statistics().used_blocks == 0);
+    }
+}
+
 // C5: the rows of a sequence follow each other without gap or overlap, restarts apart.
 BOOST_AUTO_TEST_CASE(c05_scheduler_and_executor_count_the_same_positions) {
   for (const std::int32_t boundary : {5, 30, 60}) {
@@ -233,6 +276,52 @@ BOOST_AUTO_TEST_CASE(c05_scheduler_and_executor_count_the_same_positions) {
     BOOST_TEST(restarts == w.results[2].preemptions);
     BOOST_TEST(counter[1] == 257 - boundary + 99); // the last token has no row
   }
+}
+
+// C5 under speculation: whatever becomes of the drafts, the newest token of each request lies where the executor drew
+// it, after each step; and a step has no more rows than its budget, all of them if everybody has nextn drafts.
+BOOST_AUTO_TEST_CASE(c05_scheduler_and_executor_count_the_same_tokens_behind_drafts) {
+  constexpr int sequences = 4, nextn = 3;
+  std::uint64_t preemptions = 0;
+  for (const bool async : {false, true})
+    for (const double right : {0.0, 0.6, 1.0})
+      for (const int budget : {sequences * (nextn + 1), sequences * (nextn + 1) - 1, sequences + 1}) {
+        auto l = small_limits(async);
+        l.nextn = nextn;
+        l.max_num_batched_tokens = budget;
+        l.kv_blocks = 1 + sequences; // then 1 + 1 of the outputs: caches are lost on the way
+        core_world w(l);
+        w.model.right = right;
+        std::vector<core_request> requests;
+        for (std::uint64_t id = 1; id <= sequences; ++id)
+          BOOST_REQUIRE(w.submit(requests.emplace_back(id, made_prompt(20, static_cast<std::int32_t>(id)), 160, id)));
+        std::int64_t compared = 0, full = 0;
+        while (w.core.live() > 0) {
+          while (w.begin_turn())
+            if (w.end_turn()) {
+              BOOST_TEST(std::ssize(w.out.back().tokens) <= budget);
+              full += w.out.back().kind == step_kind::decode && std::ssize(w.out.back().tokens) == budget;
+            }
+          BOOST_REQUIRE(!w.out.empty());
+          const step_plan done = w.out.front();
+          const bool lives_on = w.core.preemptions() == w.preemptions_before.at(done.number);
+          w.finish_step();
+          for (const planned_sequence& p : done.sequences)
+            if (const core_outcome& o = w.results[p.spec->id.value]; p.sample && lives_on && o.ends == 0) {
+              BOOST_TEST(w.model.slot_at(p.slot).drawn_for == p.spec->prompt_tokens + std::ssize(o.tokens) - 1);
+              ++compared;
+            }
+        }
+        for (const core_request& r : requests) {
+          BOOST_TEST(w.results[r.spec->id.value].tokens == alone(r, w), each);
+          BOOST_TEST(w.results[r.spec->id.value].verified > 0);
+        }
+        BOOST_TEST(compared > 100);
+        BOOST_TEST(full > 5);
+        preemptions += w.core.preemptions();
+        BOOST_TEST(w.healthy(), w.trouble);
+      }
+  BOOST_TEST(preemptions > 10u);
 }
 
 BOOST_AUTO_TEST_CASE(c06_abort_in_every_state_gives_everything_back) {

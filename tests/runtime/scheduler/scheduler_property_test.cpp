@@ -281,7 +281,7 @@ private:
       o.ends = 0, o.end = finish_reason::none, o.failure = {};
       core_request r = requests_[id - 1];
       r.ask.emitted = o.tokens;
-      r.ask.deadline_steps = 0;
+      r.ask.deadline_steps = requests_[id - 1].ask.deadline_steps = 0;
       if (o.tokens.empty())
         o.prompt_logprobs.clear(), o.logits.clear();
       if (const status s = world_.submit(r); !s)
@@ -301,6 +301,30 @@ private:
     return {};
   }
 
+  // Nothing of the output can be missing but where there is none: then it may end before its prompt is through.
+  static bool cut_off(const core_outcome& o, const stub_expectation& want) {
+    return want.output.empty() && (o.aborted || o.end == finish_reason::error);
+  }
+  // Only what the test did ends a request early, and then it does: its abort, a failed step that it was in (core_world
+  // marks those), or its deadline, in the one step that it falls into.
+  std::string judge_end(const core_request& r, const core_outcome& o) {
+    const std::int64_t due = r.ask.deadline_steps > 0 ? o.submitted + r.ask.deadline_steps : 0;
+    const bool failed = o.end == finish_reason::error && o.failure.code == "device_error";
+    const bool expired = o.end == finish_reason::error && o.failure.code == "deadline";
+    tally_.failed += failed, tally_.expired += expired;
+    if (o.end == finish_reason::error && !failed && !expired)
+      return "failed: " + o.failure.message;
+    if ((o.end == finish_reason::abort) != o.aborted)
+      return o.aborted ? "it was aborted and ends otherwise" : "nobody aborted it";
+    if (failed != o.struck)
+      return o.struck ? "its step failed and it ends otherwise" : "no step of it failed: " + o.failure.message;
+    if (expired && o.ended != due)
+      return "its deadline is step " + std::to_string(due) + ", it ends in step " + std::to_string(o.ended);
+    if (due > 0 && o.ended > due)
+      return "it lives on behind its deadline";
+    return {};
+  }
+
   std::string judge(const core_request& r) {
     const core_outcome& o = world_.results[r.spec->id.value];
     if (o.ends != 1 || o.late)
@@ -316,16 +340,13 @@ private:
     tally_.verified += o.verified, tally_.accepted += o.accepted;
     tally_.most_preemptions = std::max<std::int64_t>(tally_.most_preemptions, o.preemptions);
     const bool whole = o.end == finish_reason::stop || o.end == finish_reason::length;
-    if (o.tokens.size() > want.output.size() || (whole && o.tokens.size() != want.output.size()) ||
+    if (o.tokens.size() > want.output.size() || whole != (o.tokens.size() == want.output.size() && !cut_off(o, want)) ||
         !std::equal(o.tokens.begin(), o.tokens.end(), want.output.begin()))
       return "other tokens than alone";
-    if (o.end == finish_reason::abort || o.end == finish_reason::error) {
-      tally_.failed += o.failure.code == "device_error";
-      tally_.expired += o.failure.code == "deadline";
-      return o.end == finish_reason::error && o.failure.code != "device_error" && o.failure.code != "deadline"
-                 ? "failed: " + o.failure.message
-                 : "";
-    }
+    if (const std::string s = judge_end(r, o); !s.empty())
+      return s;
+    if (!whole)
+      return {};
     ++tally_.completed;
     tally_.stopped += want.stopped;
     if ((o.end == finish_reason::stop) != want.stopped)

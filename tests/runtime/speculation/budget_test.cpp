@@ -57,15 +57,19 @@ std::vector<std::int32_t> rows_of(const draft_plan& p) {
   return q;
 }
 
-draft_plan planned(const std::vector<timed_size>& times, const table& budget, const table& split, std::int32_t nextn,
+draft_plan planned(step_cost cost, const table& budget, const table& split, std::int32_t nextn,
                    std::vector<std::int32_t> drafts = {}) {
   std::vector<draft_candidate> c;
   for (std::size_t i = 0; i < budget.size(); ++i)
     c.push_back({drafts.empty() ? nextn : drafts[i], 0, budget[i], split[i]});
-  draft_planner planner({.nextn = nextn, .varlen = true, .most_rows = 512}, step_cost(times));
+  draft_planner planner({.nextn = nextn, .varlen = true, .most_rows = 512}, std::move(cost));
   draft_plan p;
   planner.plan(7, c, p);
   return p;
+}
+draft_plan planned(const std::vector<timed_size>& times, const table& budget, const table& split, std::int32_t nextn,
+                   std::vector<std::int32_t> drafts = {}) {
+  return planned(step_cost(times), budget, split, nextn, std::move(drafts));
 }
 
 using q = std::vector<std::int32_t>;
@@ -125,6 +129,18 @@ BOOST_AUTO_TEST_CASE(vectors_of_the_engine) {
   BOOST_TEST(rows_of(planned(other_curve, r, r, 4)) == (q{3, 1, 4}), boost::test_tools::per_element());
   const auto slower = with_slope(other_curve, .5, 2.0);
   BOOST_TEST(rows_of(planned(slower, r, r, 4)) == (q{3, 1, 4}), boost::test_tools::per_element());
+  step_cost taught(other_curve); // the same slope and sampler, learnt from steps
+  for (std::size_t i = 0; i < step_cost::least_samples * slower.size(); ++i) {
+    const timed_size& size = other_curve[i % other_curve.size()];
+    taught.observe({.rows = size.rows, .sequences = 3, .forward_ms = size.ms + .5 * size.rows, .sampler_ms = 2});
+  }
+  BOOST_TEST(taught.slope() == .5, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(taught.sampler_ms(3) == 2);
+  std::vector<timed_size> times;
+  taught.times(3, 0, times);
+  for (std::size_t g = 0; g < slower.size(); ++g)
+    BOOST_TEST(times.at(g).ms == slower[g].ms, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(rows_of(planned(taught, r, r, 4)) == (q{3, 1, 4}), boost::test_tools::per_element());
   const table now = confidences_of({{.4f, .1f, .05f, .01f}, {.99f, .98f, .97f, .96f}, {0, 0, 0, 0}});
   BOOST_TEST(rows_of(planned(other_curve, r, now, 4)) == (q{2, 5, 1}), boost::test_tools::per_element());
 }
