@@ -574,7 +574,8 @@ void check_preempted(const preemption& p, test::hand_engine_options o, const tes
   const test::hand_output found = engine.run(requests, order).at(0);
   BOOST_TEST(engine.most_steps_out() == (o.async ? 2u : 1u), name_of(p, o)); // no metric tells it
   BOOST_TEST((found == alone), name_of(p, o));
-  BOOST_TEST(found.lost_at.size() >= (p.twice ? 2u : 1u), name_of(p, o));
+  // With drafts those beside it may end before it has lost its cache again.
+  BOOST_TEST(found.lost_at.size() >= (p.twice && o.nextn == 0 ? 2u : 1u), name_of(p, o));
   if (o.nextn == 0 && !o.prefix_cache) { // else the steps of the two are not those of a token each
     BOOST_TEST(found.lost_at.size() == (p.twice ? 2u : 1u), name_of(p, o));
     BOOST_TEST(found.lost_at.front() == p.at - (o.async ? 1 : 0), name_of(p, o)); // one was in flight
