@@ -21,7 +21,8 @@ constexpr std::size_t max_unique_values = 64;
 constexpr std::size_t max_marks = 64;            // members that are kept in one set
 constexpr std::size_t max_without_marks = 11;    // members in any order where that cannot be
 constexpr std::size_t max_free_beside_rules = 6; // the same where their order may as well be fixed
-constexpr std::size_t places_of_keys = 2;        // of the characters by which keys are told apart
+constexpr std::size_t last_place_of_keys = 32;   // that is looked at to tell keys apart, from the start
+constexpr std::size_t last_characters = 12;      // sets of those at the end of keys
 constexpr std::size_t max_side_rules = 4;        // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {
@@ -564,59 +565,94 @@ private:
       shape.ordered = shape.declared.size();
     for (std::size_t r = 0; r < a.some_member.size(); ++r)
       shape.by_key |= static_cast<std::uint32_t>(!a.some_member[r].value) << r;
-    undeclared_members(shape, a, names, closed, depth, {});
+    undeclared_members(shape, a, names, closed, depth, std::nullopt);
     if (shape.undeclared.empty() && shape.max >= shape.declared.size())
       shape.max = unbounded;                                                  // no declared key comes twice
     const bool one_more = !shape.marks_members() || shape.free() < max_marks; // that counts, of the undeclared ones
-    if (shape.undeclared.empty() || shape.min <= shape.declared.size() + one_more)
+    const auto always = std::ranges::count_if(shape.declared, [](const declared_member& d) { return d.required; });
+    if (shape.undeclared.empty() || shape.min <= static_cast<std::uint64_t>(always) + one_more)
       return object_of(shape, depth);
-    return members_apart(shape, a, names, closed, depth);
+    return members_apart(shape, a, names, closed, depth, shape.min <= shape.declared.size() + one_more);
   }
 
   // Keys that are not declared could be one key written twice: they are told apart by a character, which puts a mark.
+  // `else_one`: where they cannot be, texts in which no more than one of them counts are left.
   grammar_expr members_apart(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
-                             schema_places::closing closed, std::uint32_t depth) {
+                             schema_places::closing closed, std::uint32_t depth, bool else_one) {
+    const object_shape not_apart = shape;
     const auto give_up = [&](const std::string& why) {
+      if (else_one)
+        return object_of(not_apart, depth);
       fail_compile("so_unsupported", a.min_properties_path + ": at least " + std::to_string(shape.min) +
                                          " members, but keys that are not declared could be one key written twice; " +
                                          why);
     };
     if (shape.side_rules != 0 && shape.max != unbounded)
-      give_up("they are not told apart beside maxProperties and " + a.some_member.front().path);
+      return give_up("they are not told apart beside maxProperties and " + a.some_member.front().path);
     shape.told_apart = true;
     const std::size_t room = max_marks - (shape.marks_members() ? shape.free() : 0);
-    std::vector<grammar_expr> ways; // by the place in which the keys differ
+    std::vector<grammar_expr> ways; // by the character in which the keys differ
     std::size_t most = 0;
-    for (std::size_t at = 0; at < places_of_keys; ++at) {
+    const auto told_apart_by = [&](const key_character& by) {
       shape.undeclared.clear();
-      undeclared_members(shape, a, names, closed, depth, at);
+      undeclared_members(shape, a, names, closed, depth, by);
       std::set<std::size_t> parts;
       for (const member& m : shape.undeclared)
         parts.insert(m.part);
       const std::size_t apart = std::min(parts.size(), room);
       most = std::max(most, apart);
-      if (shape.declared.size() + apart >= shape.min)
+      const bool enough = apart > 1 && shape.declared.size() + apart >= shape.min;
+      if (enough)
         ways.push_back(builder_.call(builder_.define("object", object_of(shape, depth))));
+      return enough;
+    };
+    try {
+      told_apart_by({});
+      for (std::size_t place = 0; place < last_place_of_keys && !told_apart_by({place, characters_of_keys.size()});)
+        ++place; // where all of these keys are alike
+    } catch (const automaton_too_large&) {
+      if (!else_one)
+        throw;
     }
     if (ways.empty())
-      give_up("beside the " + std::to_string(shape.declared.size()) + " declared ones at most " + std::to_string(most) +
-              " can be told apart, by one of their first characters; declare more of them");
+      return give_up("beside the " + std::to_string(shape.declared.size()) + " declared ones at most " +
+                     std::to_string(most) +
+                     " can be told apart, by their first or last character; declare more of them");
     return builder_.alternatives(ways);
   }
 
-  // Keys sorted by the character in one place: those of different sets differ.
-  static std::deque<char_dfa> by_character(std::size_t place) {
-    const auto any = [](std::size_t to) {
-      const auto target = static_cast<std::uint32_t>(to);
-      return std::vector<char_dfa::edge>{{0, 0xD7FF, target}, {0xE000, 0x10FFFF, target}};
+  static constexpr std::u32string_view characters_of_keys = U"0123456789abcdefghijklmnopqrstuvwxyz";
+  // Which character of keys tells them apart.
+  struct key_character {
+    std::optional<std::size_t> place; // none: the last one
+    std::size_t sets = last_characters;
+  };
+
+  // Keys sorted by the set that one of their characters is in: those of different sets differ. Masks have to follow
+  // every combination of sets, so there are fewer for the last character, of which ten tell the digits apart.
+  static std::deque<char_dfa> by_character(const key_character& by) {
+    const auto add = [](std::vector<char_dfa::edge>& edges, const char_set& chars, std::size_t to) {
+      for (const char_range& r : chars.ranges())
+        edges.push_back({r.low, r.high, static_cast<std::uint32_t>(to)});
     };
     std::deque<char_dfa> out;
-    for (const char32_t c : std::u32string_view(U"0123456789abcdefghijklmnopqrstuvwxyz")) {
+    for (std::size_t set = 0; set < by.sets; ++set) {
+      char_set inside;
+      for (std::size_t c = set; c < characters_of_keys.size(); c += by.sets)
+        inside.add(characters_of_keys[c], characters_of_keys[c]);
       std::vector<char_dfa::raw_state> states;
-      for (std::size_t i = 0; i < place; ++i)
-        states.push_back({false, any(i + 1)});
-      states.push_back({false, {{c, c, static_cast<std::uint32_t>(place + 1)}}});
-      states.push_back({true, any(place + 1)});
+      if (by.place) {
+        for (std::size_t i = 0; i < *by.place; ++i)
+          add(states.emplace_back().edges, char_set::all(), i + 1);
+        add(states.emplace_back().edges, inside, *by.place + 1);
+        add(states.emplace_back(true).edges, char_set::all(), *by.place + 1);
+      } else {
+        std::vector<char_dfa::edge> edges;
+        add(edges, inside, 1);
+        add(edges, inside.complement(), 0);
+        std::ranges::sort(edges, {}, &char_dfa::edge::low);
+        states = {{false, edges}, {true, edges}};
+      }
       out.push_back(char_dfa::of_states(states));
     }
     return out;
@@ -678,7 +714,7 @@ private:
 
   // Keys that no schema here declares, sorted by the patterns that they match, and by the character in a place.
   void undeclared_members(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
-                          schema_places::closing closed, std::uint32_t depth, std::optional<std::size_t> by_place) {
+                          schema_places::closing closed, std::uint32_t depth, const std::optional<key_character>& by) {
     char_dfa declared; // made below, where it is needed
     std::vector<const char_dfa*> languages{&declared};
     std::deque<char_dfa> name_languages;
@@ -699,8 +735,8 @@ private:
     for (const schema_alternative::member_rule& r : a.some_member)
       languages.push_back(r.keys.get());
     std::deque<char_dfa> sets;
-    if (by_place)
-      sets = by_character(*by_place);
+    if (by)
+      sets = by_character(*by);
     for (const char_dfa& set : sets) // fewer of them tell fewer keys apart, but none wrongly
       if (languages.size() < char_partition::most_languages)
         languages.push_back(&set);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -550,12 +551,12 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
   BOOST_TEST(verdicts(R"({"type":"object","minProperties":2,"properties":{"a":true,"b":true}})",
                       {R"({"a":1,"x":1})", R"({"x":1,"x":2})", R"({"a":1,"x":1,"x":2})", R"({"a":1,"b":2})",
                        R"({"a":1,"a":2})"}) == "TFTTF");
-  // Others are told apart by one of their first two characters.
+  // Others are told apart by their first or last character.
   for (const char* schema : {R"({"type":"object","minProperties":2})", R"({"type":"object","not":{"maxProperties":1}})",
                              R"({"anyOf":[{"type":"object","minProperties":2},{"type":"integer"}]})"})
     BOOST_TEST(verdicts(schema, {R"({"x":1})", R"({"x":1,"x":2})", R"({"x":1,"y":2})", R"({"x":1,"x":1,"y":2})",
                                  R"({"foo":1,"fizz":1})", R"({"k_1":1,"k_2":1})", R"({"key1":1,"\u006bey1":1})",
-                                 R"({"":1,"a":1})", R"({"":1,"":1})"}) == "FFTTTFFTF",
+                                 R"({"":1,"a":1})", R"({"":1,"":1})"}) == "FFTTTTFTF",
                schema);
   BOOST_TEST(verdicts(R"({"type":"object","propertyNames":{"pattern":"^[ab]$"},"minProperties":2,"maxProperties":3})",
                       {R"({"a":1})", R"({"a":1,"a":1})", R"({"b":1,"a":1})", R"({"b":1,"b":1,"b":1,"a":1})"}) ==
@@ -576,7 +577,7 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
        {std::pair{R"({"type":"object","minProperties":40})", "37"},
         {R"({"type":"object","propertyNames":{"pattern":"^[A-C]$"},"minProperties":3})", "1"}})
     BOOST_TEST(refusal(schema).ends_with("beside the 0 declared ones at most " + std::string(most) +
-                                         " can be told apart, by one of their first characters; declare more of them"),
+                                         " can be told apart, by their first or last character; declare more of them"),
                schema << ": " << refusal(schema));
   // beside what some member must be like
   // Beside many patterns fewer characters tell keys apart; beside too many the patterns are named.
@@ -600,6 +601,55 @@ BOOST_AUTO_TEST_CASE(a_key_that_comes_twice_counts_once) {
                       {R"({"x":"s"})", R"({"x":"s","x":1})", R"({"x":1,"x":"s"})", R"({"x":1})"}) == "TFTF");
   BOOST_TEST(verdicts(R"({"type":"object","not":{"patternProperties":{"^x":{"type":"integer"}}}})",
                       {R"({"xa":"s"})", R"({"xa":"s","xa":1})", R"({"xa":"s","y":1})", R"({"y":1})"}) == "TFTF");
+}
+
+// Every object of up to four members, in every order of those that are not declared and with keys that come twice.
+BOOST_AUTO_TEST_CASE(members_are_counted_exactly) {
+  struct counted {
+    const char* rules; // besides the limits
+    std::vector<std::string> keys;
+    std::size_t declared; // the first ones, in order
+    std::vector<std::string> needed = {};
+  };
+  const std::vector<counted> all{
+      {R"("properties":{"a":{},"b":{}})", {"a", "b", "c", "d", "e"}, 2},
+      {R"("properties":{"a":{},"b":{}},"required":["b"])", {"a", "b", "item1", "item2", "item3"}, 2, {"b"}},
+      {R"("patternProperties":{"^x-":{}},"additionalProperties":false)", {"x-a", "x-b", "x-c"}, 0},
+      {R"("patternProperties":{"^x-.-y$":{}},"additionalProperties":false)", {"x-a-y", "x-b-y", "x-c-y"}, 0},
+      {R"("properties":{"a":{},"b":{}},"patternProperties":{"^[xy]$":{}},"additionalProperties":false)",
+       {"a", "b", "x", "y"},
+       2}};
+  for (const counted& c : all)
+    for (std::size_t min = 0; min <= 3; ++min)
+      for (std::size_t max = std::max<std::size_t>(min, 1); max <= 4; ++max) {
+        const std::string schema = R"({"type":"object",)" + std::string(c.rules) + R"(,"minProperties":)" +
+                                   std::to_string(min) + (max < 4 ? R"(,"maxProperties":)" + std::to_string(max) : "") +
+                                   "}";
+        const compiled_schema made(schema, open_mode);
+        BOOST_REQUIRE_MESSAGE(made.grammar, schema << ": " << made.outcome());
+        std::vector<std::vector<std::size_t>> objects{{}};
+        for (std::size_t i = 0; i < objects.size(); ++i) {
+          const std::vector<std::size_t> keys = objects[i];
+          const std::set<std::size_t> different(keys.begin(), keys.end());
+          std::string text = "{";
+          bool in_order = true, complete = true;
+          for (std::size_t k = 0; k < keys.size(); ++k) {
+            text += (k > 0 ? ",\"" : "\"") + c.keys[keys[k]] + "\":1";
+            in_order = in_order && (keys[k] >= c.declared || k == 0 || keys[k - 1] < keys[k]);
+          }
+          for (const std::string& key : c.needed)
+            complete = complete && text.find("\"" + key + "\"") != text.npos;
+          const bool valid = complete && different.size() >= min && (max == 4 || different.size() <= max);
+          const bool accepted = made.accepts(text + "}");
+          BOOST_TEST((!accepted || valid), "unsound: " << schema << " accepts " << text << "}");
+          if (different.size() == keys.size() && in_order)
+            BOOST_TEST((accepted || !valid), "over-strict: " << schema << " rejects " << text << "}");
+          for (std::size_t k = 0; keys.size() < 4 && k < c.keys.size(); ++k) {
+            objects.push_back(keys);
+            objects.back().push_back(k);
+          }
+        }
+      }
 }
 
 BOOST_AUTO_TEST_CASE(large_divisors_between_bounds) {
