@@ -5,8 +5,9 @@ namespace troupe {
 namespace {
 
 [[noreturn]] void over(const char* what, std::size_t limit) {
-  fail_compile("so_too_complex", "the constraint needs more than " + std::to_string(limit) + " " + what +
-                                     "; make it smaller, above all its nested repetitions and alternatives");
+  throw grammar_failure{{"so_too_complex", "the constraint needs more than " + std::to_string(limit) + " " + what +
+                                               "; make it smaller, above all its nested repetitions and alternatives"},
+                        false};
 }
 
 } // namespace
@@ -26,6 +27,12 @@ void charge_memory(std::size_t bytes) {
 std::size_t most_rule_states() {
   return budget_in_force::current != nullptr ? budget_in_force::current->limits().states_per_rule
                                              : compile_limits{}.states_per_rule;
+}
+
+void grammar_failure::place(const std::string& where) {
+  if (!placed)
+    why.message += "; the limit was passed at " + where;
+  placed = true;
 }
 
 void fail_compile(const char* code, std::string message) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -22,6 +23,9 @@ struct compile_limits {
 // The message says where (position, line and column, or JSON pointer), what, and what to do.
 struct grammar_failure {
   error why;
+  bool placed = true; // the message says where
+
+  void place(const std::string& where);
 };
 
 class compile_budget {

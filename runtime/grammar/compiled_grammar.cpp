@@ -39,16 +39,6 @@ std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& b
                                                         std::vector<std::string> warnings) {
   compile_budget& budget = builder.budget();
   rule_network network = make_rule_network(builder, root, budget);
-  for (const rule_network::token_list& list : network.token_lists)
-    for (const std::int32_t id : list.ids) {
-      if (id < 0 || id >= vocabulary->size())
-        fail_compile("so_syntax", "token id " + std::to_string(id) + " is outside the vocabulary of " +
-                                      std::to_string(vocabulary->size()) + " ids");
-      if (id == vocabulary->end_token() && !list.except)
-        fail_compile("so_unsupported", "token id " + std::to_string(id) +
-                                           " is the end token, which ends the output wherever it is produced; leave it "
-                                           "out, it may come where the grammar is complete");
-    }
   const compile_limits& limits = budget.limits();
   return std::make_shared<const compiled_grammar>(std::move(network), std::move(vocabulary), limits,
                                                   compiled_grammar::usual_kept_bytes, std::move(warnings));

@@ -42,8 +42,7 @@ private:
 };
 
 // Compiles what `root` can read. Throws grammar_failure: so_unsatisfiable where root has no finite word, so_syntax for
-// a rule without definition and for a token id outside the vocabulary, so_unsupported for the end token as a part of
-// the text, so_too_complex, so_timeout.
+// a rule without definition, so_too_complex, so_timeout. Token ids must be of the vocabulary.
 std::shared_ptr<const compiled_grammar> compile_grammar(const grammar_builder& builder, grammar_rule root,
                                                         std::shared_ptr<const token_vocabulary> vocabulary,
                                                         std::vector<std::string> warnings = {});

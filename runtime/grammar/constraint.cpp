@@ -7,7 +7,8 @@ namespace troupe {
 
 namespace {
 
-grammar_rule read_constraint(grammar_builder& builder, const constraint& what, std::vector<std::string>& warnings) {
+grammar_rule read_constraint(grammar_builder& builder, const constraint& what, const token_vocabulary& vocabulary,
+                             std::vector<std::string>& warnings) {
   switch (what.kind) {
   case constraint_kind::json: {
     json_schema_options options = what.schema;
@@ -17,7 +18,7 @@ grammar_rule read_constraint(grammar_builder& builder, const constraint& what, s
   case constraint_kind::regex:
     return builder.define("root", regex_expression(builder, what.text, {what.dot_excludes_newline}));
   case constraint_kind::ebnf:
-    return ebnf_grammar(builder, what.text);
+    return ebnf_grammar(builder, what.text, vocabulary);
   }
   fail_compile("so_invalid_args", "schema_type: unknown kind of constraint");
 }
@@ -63,7 +64,7 @@ result<std::shared_ptr<const compiled_grammar>> compile_constraint(const constra
     const budget_in_force charged(budget);
     grammar_builder builder(budget);
     std::vector<std::string> warnings;
-    const grammar_rule root = read_constraint(builder, what, warnings);
+    const grammar_rule root = read_constraint(builder, what, *vocabulary, warnings);
     return compile_grammar(builder, root, std::move(vocabulary), std::move(warnings));
   } catch (grammar_failure& f) {
     return std::move(f.why);

@@ -36,12 +36,22 @@ std::optional<unsigned> hex_value(char32_t c) {
 
 class ebnf_parser {
 public:
-  ebnf_parser(grammar_builder& builder, std::string_view text) : builder_(builder) { decode(text); }
+  ebnf_parser(grammar_builder& builder, std::string_view text, const token_vocabulary& vocabulary)
+      : builder_(builder), vocabulary_(vocabulary) {
+    decode(text);
+  }
 
   grammar_rule parse() {
     skip_blanks();
     while (at_ < text_.size()) {
-      parse_rule();
+      const std::size_t start = at_;
+      try {
+        parse_rule();
+      } catch (grammar_failure& f) {
+        at_ = start;
+        f.place("rule \"" + name() + "\"");
+        throw;
+      }
       skip_blanks();
     }
     for (const auto& [name, r] : rules_)
@@ -290,7 +300,7 @@ private:
            start);
     if (peek() == '(') {
       if (what == "Token" || what == "ExcludeToken")
-        return builder_.tokens(arguments(false).ids, what == "ExcludeToken");
+        return builder_.tokens(arguments(false, what == "ExcludeToken").ids, what == "ExcludeToken");
       if (what == "TagDispatch")
         return tag_dispatch();
       if (what == "TokenTagDispatch")
@@ -391,21 +401,28 @@ private:
     bool again = true;                                             // loop_after_dispatch=
   };
 
-  std::int32_t token_id() {
+  std::int32_t token_id(bool excluded) {
     const std::size_t start = at_;
     const std::uint64_t id = number("a token id");
-    if (id > INT32_MAX)
-      fail("the token id is too large", start);
+    if (id >= static_cast<std::uint64_t>(vocabulary_.size()))
+      fail("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocabulary_.size()) +
+               " ids",
+           start);
+    if (static_cast<std::int32_t>(id) == vocabulary_.end_token() && !excluded)
+      fail("token id " + std::to_string(id) +
+               " is the end token, which ends the output wherever it is produced; leave it out, it may come where the "
+               "grammar is complete",
+           start, "so_unsupported");
     return static_cast<std::int32_t>(id);
   }
 
-  argument_list arguments(bool tags) {
+  argument_list arguments(bool tags, bool excluded = false) {
     const std::size_t start = at_++;
     argument_list list;
     for (skip_blanks(); peek() != ')'; skip_blanks()) {
       const std::size_t at = at_;
       if (is_digit(peek()) && !tags)
-        list.ids.push_back(token_id());
+        list.ids.push_back(token_id(excluded));
       else if (take('(') && tags)
         tag_argument(list);
       else if (const std::string option = name(); tags && (option == "loop_after_dispatch" || option == "excludes"))
@@ -430,7 +447,7 @@ private:
     if (peek() == '"')
       tag = string();
     else
-      id = token_id();
+      id = token_id(false);
     if (tag && tag->empty())
       fail("an empty tag", start);
     skip_blanks();
@@ -471,7 +488,7 @@ private:
       if (peek() == '"')
         list.excluded.push_back(string());
       else
-        list.excluded_ids.push_back(token_id());
+        list.excluded_ids.push_back(token_id(true));
       if (!list.excluded.empty() && list.excluded.back().empty())
         fail("an empty string is in every text", at);
       skip_blanks();
@@ -525,6 +542,7 @@ private:
   }
 
   grammar_builder& builder_;
+  const token_vocabulary& vocabulary_;
   std::u32string text_;
   std::size_t at_ = 0, depth_ = 0;
   std::map<std::string, named_rule> rules_;
@@ -532,8 +550,8 @@ private:
 
 } // namespace
 
-grammar_rule ebnf_grammar(grammar_builder& builder, std::string_view text) {
-  return ebnf_parser(builder, text).parse();
+grammar_rule ebnf_grammar(grammar_builder& builder, std::string_view text, const token_vocabulary& vocabulary) {
+  return ebnf_parser(builder, text, vocabulary).parse();
 }
 
 } // namespace troupe

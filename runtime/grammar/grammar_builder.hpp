@@ -105,6 +105,10 @@ public:
   // not among them. Used by EBNF only.
   grammar_expr tokens(std::vector<std::int32_t> ids, bool except = false);
 
+  // Why the rule has no words, for the message.
+  void explain(grammar_rule r, std::string why_empty) { rules_[r.index].why_empty = std::move(why_empty); }
+  const std::string& why_empty(grammar_rule r) const { return rules_[r.index].why_empty; }
+
   // What to add to the message if the whole language is empty.
   void remark_if_empty(std::string remark) { remark_if_empty_ = std::move(remark); }
   const std::string& remark_if_empty() const { return remark_if_empty_; }
@@ -149,7 +153,7 @@ public:
 
 private:
   struct rule {
-    std::string name;
+    std::string name, why_empty;
     grammar_expr body;
     bool defined = false, text = false;
   };

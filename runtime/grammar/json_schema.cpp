@@ -51,10 +51,16 @@ public:
       try {
         const grammar_expr value = body(place, depth);
         builder_.define(target, value);
-        if (target == rule && value == builder_.never())
-          explain_empty();
+        if (value == builder_.never()) {
+          if (target == rule)
+            explain_empty();
+          builder_.explain(target, why_empty(place));
+        }
       } catch (const automaton_too_large& e) {
         fail_compile("so_too_complex", path_of(place) + ": " + e.what());
+      } catch (grammar_failure& f) {
+        f.place(path_of(place));
+        throw;
       }
     }
     builder_.remark_if_empty(document_.doubtful());
@@ -69,6 +75,37 @@ private:
       why = document_.empty_enum() + ": it lists no value";
     if (!why.empty())
       fail_compile("so_unsatisfiable", why + document_.doubtful());
+  }
+
+  // The keywords that leave a place without values, where two of them alone do.
+  std::string why_empty(const schema_place& place) {
+    const std::vector<schema_alternative> ways = places_.alternatives(place);
+    if (ways.empty())
+      return "its parts exclude each other";
+    const schema_alternative& a = ways.front();
+    const std::string of_ways = ways.size() > 1 ? "in the first of " + std::to_string(ways.size()) + " ways " : "";
+    const auto crossed = [&](json_types type, const char* least, std::uint64_t min, const char* most,
+                             const std::optional<std::uint64_t>& max) {
+      return a.types == type && max && min > *max
+                 ? of_ways + least + " " + std::to_string(min) + " is above " + most + " " + std::to_string(*max)
+                 : "";
+    };
+    if (a.values)
+      return of_ways + "no value of enum or const satisfies the rest";
+    if (a.types == 0)
+      return of_ways + "no type is left by its keywords";
+    for (const std::string& why :
+         {crossed(type_string, "minLength", a.min_length, "maxLength", a.max_length),
+          crossed(type_array, "minItems", a.min_items, "maxItems", a.max_items),
+          crossed(type_object, "minProperties", a.min_properties, "maxProperties", a.max_properties)})
+      if (!why.empty())
+        return why;
+    const number_rules rules = schema_places::numbers(a);
+    if ((a.types & ~type_number) == 0 && rules.low && rules.high && rules.high->value < rules.low->value)
+      return of_ways + "minimum " + rules.low->value.plain() + " is above maximum " + rules.high->value.plain();
+    if (a.types == type_object && !unsatisfiable_.empty())
+      return unsatisfiable_;
+    return of_ways + "its keywords exclude each other";
   }
 
   // --- layout

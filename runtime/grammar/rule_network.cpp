@@ -2,6 +2,7 @@
 #include "runtime/grammar/left_recursion.hpp"
 #include "runtime/grammar/near_states.hpp"
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 
@@ -27,13 +28,19 @@ public:
     while (done_ < todo_.size()) {
       const pending p = todo_[done_++];
       first_state_ = states_;
+      reading_ = p.rule;
       const std::uint32_t start = add_state(), end = add_state();
       net_.rules[p.rule].start = start;
       net_.rules[p.rule].end = end;
-      if (p.dfa >= 0)
-        read_dfa(dfas_[static_cast<std::size_t>(p.dfa)], start, end);
-      else
-        read(p.body, start, end);
+      try {
+        if (p.dfa >= 0)
+          read_dfa(dfas_[static_cast<std::size_t>(p.dfa)], start, end);
+        else
+          read(p.body, start, end);
+      } catch (grammar_failure& f) {
+        f.place("\"" + net_.place_of(p.rule) + "\"");
+        throw;
+      }
       if (p.text)
         net_.text_rules.push_back({first_state_, states_});
     }
@@ -57,7 +64,7 @@ private:
     budget_.states(1);
     budget_.memory(16);
     if (states_ - first_state_ > budget_.limits().states_per_rule)
-      fail_compile("so_too_complex", "a rule of the constraint needs more than " +
+      fail_compile("so_too_complex", "\"" + net_.place_of(reading_) + "\" needs more than " +
                                          std::to_string(budget_.limits().states_per_rule) +
                                          " automaton states; make its repetitions and alternatives smaller");
     return states_++;
@@ -70,9 +77,14 @@ private:
   }
   [[gnu::noinline]] void free(std::uint32_t from, std::uint32_t to) { add({from, to}); }
 
-  std::uint32_t new_rule(std::string name, grammar_expr body, std::int32_t dfa, bool text = false) {
+  std::uint32_t new_rule(std::string name, std::optional<grammar_rule> body_of, grammar_expr body, std::int32_t dfa,
+                         bool text = false) {
     const auto index = static_cast<std::uint32_t>(net_.rules.size());
-    net_.rules.emplace_back().name = std::move(name);
+    // Parts of a schema that only help have no path of their own.
+    const bool placed = index == 0 || name.starts_with('#') || (!net_.rules[0].name.starts_with('#') && body_of);
+    net_.rules.push_back({.name = std::move(name), .place = placed ? index : net_.rules[reading_].place});
+    if (body_of)
+      net_.rules.back().source = body_of->index;
     if (dfa >= 0) {
       const byte_dfa& small = dfas_[static_cast<std::size_t>(dfa)];
       if (small.is_prefix_code() && small.first_bytes().count() >= wide_bytes) {
@@ -90,7 +102,7 @@ private:
     if (!builder_.defined(r))
       fail_compile("so_syntax", "rule \"" + builder_.name_of(r) + "\" is used but not defined; define it");
     const std::uint32_t index =
-        new_rule(builder_.name_of(r), builder_.body_of(r), wide_dfa(builder_.body_of(r)), builder_.is_text(r));
+        new_rule(builder_.name_of(r), r, builder_.body_of(r), wide_dfa(builder_.body_of(r)), builder_.is_text(r));
     rule_index_.emplace(r.index, index);
     return index;
   }
@@ -138,7 +150,7 @@ private:
   // Rules of a few states are copied; but not those that make wide loops, whose masks go by rule.
   bool is_inlined(grammar_rule r) {
     const grammar_builder::node& body = builder_.at(builder_.body_of(r));
-    if (!body.finite || body.size > inlined_size)
+    if (!body.finite || body.size > inlined_size || builder_.body_of(r) == builder_.never())
       return false;
     return !is_wide(builder_.body_of(r));
   }
@@ -151,7 +163,7 @@ private:
     if (n.what == kind::call) {
       made.rule = rule_of({n.first});
     } else {
-      made.rule = new_rule("round", body, wide_dfa(body));
+      made.rule = new_rule("round", {}, body, wide_dfa(body));
     }
     made.table = net_.rules[made.rule].table;
     rounds_.emplace(body.index, made);
@@ -302,7 +314,7 @@ private:
   const grammar_builder& builder_;
   compile_budget& budget_;
   rule_network net_;
-  std::uint32_t states_ = 0, first_state_ = 0;
+  std::uint32_t states_ = 0, first_state_ = 0, reading_ = 0;
   std::vector<pending> todo_;
   std::size_t done_ = 0;
   std::vector<byte_dfa> dfas_;
@@ -411,8 +423,48 @@ private:
   std::vector<std::vector<std::uint32_t>> readers_; // by rule
 };
 
+// Why the root has no words, as far as one part is to blame: of the ways through a rule the one that calls the fewest
+// rules without words is taken, and of these the first is looked into.
+std::string explain_empty(const rule_network& net, const std::vector<std::uint8_t>& has_words,
+                          const grammar_builder& builder, compile_budget& budget) {
+  constexpr std::uint32_t far = UINT32_MAX;
+  std::vector<std::uint8_t> seen(net.rules.size());
+  std::vector<std::uint32_t> missing(net.states(), far), first_missing(net.states(), far);
+  std::uint32_t rule = net.root;
+  while (true) {
+    seen[rule] = 1;
+    std::deque<std::uint32_t> open{net.rules[rule].start};
+    missing[open[0]] = 0;
+    while (!open.empty()) {
+      const std::uint32_t s = open.front();
+      open.pop_front();
+      for (const rule_network::edge& e : net.edges_of(s)) {
+        budget.work();
+        const std::optional<std::uint32_t> called = net.called_by(e);
+        const bool dead = called && !has_words[*called];
+        if (missing[s] + dead >= missing[e.to])
+          continue;
+        missing[e.to] = missing[s] + dead;
+        first_missing[e.to] = first_missing[s] != far || !dead ? first_missing[s] : *called;
+        dead ? open.push_back(e.to) : open.push_front(e.to);
+      }
+    }
+    const std::uint32_t next = first_missing[net.rules[rule].end];
+    if (next == far || seen[next])
+      break;
+    rule = next;
+  }
+  const std::string &root = net.rules[net.root].name, &place = net.place_of(rule);
+  std::string out = "\"" + root + "\" has no finite derivation";
+  if (place != root)
+    out += ", since \"" + place + "\" has none";
+  if (const std::uint32_t source = net.rules[rule].source; source != far && !builder.why_empty({source}).empty())
+    out += ": " + builder.why_empty({source});
+  return out + builder.remark_if_empty();
+}
+
 // Keeps the edges that lie on a way to the end of their rule and whose own rule has words.
-void drop_dead_edges(rule_network& net, const std::string& remark_if_empty, compile_budget& budget) {
+void drop_dead_edges(rule_network& net, const grammar_builder& builder, compile_budget& budget) {
   std::vector<std::uint32_t> into(net.edges.size()), into_first(net.states() + 1), pending;
   for (const rule_network::edge& e : net.edges)
     ++into_first[e.to + 1];
@@ -458,8 +510,8 @@ void drop_dead_edges(rule_network& net, const std::string& remark_if_empty, comp
     }
   }
   if (!has_words[net.root])
-    fail_compile("so_unsatisfiable", "no text satisfies the constraint: \"" + net.rules[net.root].name +
-                                         "\" has no finite derivation" + remark_if_empty);
+    fail_compile("so_unsatisfiable",
+                 "no text satisfies the constraint: " + explain_empty(net, has_words, builder, budget));
   std::erase_if(net.edges, [&](rule_network::edge& e) {
     if (e.kind == edge_kind::loop && !has_words[net.loops[e.what].body] && net.loops[e.what].min == 0)
       e.kind = edge_kind::free;
@@ -523,7 +575,7 @@ void index_edges(rule_network& net, std::uint32_t states) {
 rule_network make_rule_network(const grammar_builder& builder, grammar_rule root, compile_budget& budget) {
   rule_network net = network_maker(builder, budget).make(root);
   find_openings(net); // before dead edges go: it lowers the minimum of loops whose rounds can be empty
-  drop_dead_edges(net, builder.remark_if_empty(), budget);
+  drop_dead_edges(net, builder, budget);
   find_openings(net);
   remove_left_recursion(net, budget);
   shorten(net);

@@ -45,7 +45,9 @@ struct rule_network {
   };
   struct rule {
     std::string name;
-    std::uint32_t start = 0, end = 0; // end has no edges
+    std::uint32_t place = 0;           // the rule by whose name the text of the constraint knows it
+    std::uint32_t source = UINT32_MAX; // of the builder, if it is one of its rules
+    std::uint32_t start = 0, end = 0;  // end has no edges
     bool can_be_empty = false;
     std::int32_t table = -1;            // index of `round_dfas`, if the rule is such a code
     std::uint32_t rank = 0;             // greater than that of every rule that can begin with this one
@@ -100,6 +102,7 @@ struct rule_network {
       return std::nullopt;
     }
   }
+  const std::string& place_of(std::uint32_t r) const { return rules[rules[r].place].name; }
   std::size_t bytes() const; // of memory
 };
 

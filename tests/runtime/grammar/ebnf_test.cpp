@@ -11,7 +11,7 @@ std::shared_ptr<const compiled_grammar>
 compile(std::string_view text, std::shared_ptr<const token_vocabulary> vocabulary, compile_limits limits = {}) {
   compile_budget budget(limits);
   grammar_builder builder(budget);
-  const grammar_rule root = ebnf_grammar(builder, text);
+  const grammar_rule root = ebnf_grammar(builder, text, *vocabulary);
   return compile_grammar(builder, root, std::move(vocabulary));
 }
 
@@ -117,9 +117,16 @@ BOOST_AUTO_TEST_CASE(refusals) {
            {"root ::= \"\xFF\"", at("1, column 11: this is not valid UTF-8")},
            {std::string("root ::= \"a\0\"", 13), at("1, column 12: a NUL character")},
            {"root ::= \"\\ud800\"", at("1, column 11: the escape is not a Unicode character")},
-           {"root ::= Token(5000)", "so_syntax: token id 5000 is outside the vocabulary of 258 ids"},
-           {"root ::= \"a\" Token(66, 257) \"b\"", "so_unsupported: token id 257 is the end token"},
-           {"root ::= TokenTagDispatch((257, x))\nx ::= \"b\"", "so_unsupported: token id 257 is the end token"},
+           {"root ::= Token(5000)", at("1, column 16: token id 5000 is outside the vocabulary of 258 ids")},
+           {"root ::= \"a\"\n  Token(66, 99999999)", at("2, column 13: token id 99999999 is outside the vocabulary")},
+           {"root ::= ExcludeToken(66, 258)", at("1, column 27: token id 258 is outside the vocabulary of 258 ids")},
+           {"root ::= TokenTagDispatch((66, x), excludes=(9, 300))\nx ::= \"b\"",
+            at("1, column 49: token id 300 is outside the vocabulary")},
+           {"root ::= \"a\" Token(66, 257) \"b\"",
+            "so_unsupported: grammar: line 1, column 24: token id 257 is the end token"},
+           {"root ::= TokenTagDispatch((257, x))\nx ::= \"b\"",
+            "so_unsupported: grammar: line 1, column 28: token id 257 is the end token"},
+           {"root ::= ExcludeToken(257)", "compiled"},
            {"root ::= TagDispatch((\"ab\", root), excludes=(\"a\"))",
             at("1, column 21: the excluded string \"a\" begins the tag \"ab\"")}})
     BOOST_TEST(refusal(grammar).starts_with(expected), grammar << " gives " << refusal(grammar));
