@@ -144,7 +144,8 @@ void reach(self_ptr self, const member& who) {
   e = {who.incarnation, *found, {}};
   watch(self, st.watched, e.worker, [=](const caf::error& why) {
     if (find(self, who.rank, who.incarnation) != nullptr)
-      drop(self, who.rank, who.name + " was lost: " + text(self->system(), why));
+      drop(self, who.rank, // which of the news that it leaves comes first is open: this or a view
+           why ? who.name + " was lost: " + text(self->system(), why) : who.name + " has ended");
   });
   ask(self, e.worker, answer_limit, engine_query{})
       .then([=](const engine_info& i) { offer(self, who.rank, who.incarnation, i); },

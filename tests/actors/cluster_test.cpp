@@ -138,8 +138,9 @@ BOOST_AUTO_TEST_CASE(a_request_waits_for_an_engine_as_long_as_the_cluster_says) 
   const auto results = three_tokens(llm);
   BOOST_REQUIRE(results.at(0).failure.has_value());
   BOOST_TEST(results[0].failure->code == engine_missing);
-  BOOST_TEST(results[0].failure->message == "no engine took the request within 300 ms (cluster.join_timeout_s): engine "
-                                            "0: decode.0 has left");
+  const std::string said = "no engine took the request within 300 ms (cluster.join_timeout_s): engine 0: decode.0 has ";
+  const std::string& message = results[0].failure->message; // its connection may end before the view that it left comes
+  BOOST_TEST((message == said + "left" || message == said + "ended"), message);
 }
 
 // Nobody in its process could bring it back: the process ends, its requests go on elsewhere, and another takes its
