@@ -283,7 +283,7 @@ void take_outcome(scheduler_state& st, const step_outcome& o, double ms, double 
     draft_ms = st.core->planner().cost().sampler_ms(o.sequences);
   draft_ms = o.drafted ? std::min(ms, draft_ms) : 0;
   st.outcome.ended.push_back({o.rows, o.sequences, o.kv_tokens, ms - draft_ms, draft_ms, o.drafted});
-  st.core->planner().observe(st.outcome.ended.back());
+  st.core->planner().observe(st.outcome.ended.back(), o.expected_tokens, o.expected_ms, static_cast<double>(o.emitted));
   st.outcome.verified.append(o.verified.begin(), o.verified.end());
   st.outcome.accepted.append(o.accepted.begin(), o.accepted.end());
   st.outcome.confidences += pack_f32(o.confidences);

@@ -116,8 +116,8 @@ bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_token
   if (prospect_.sequences != sequences || looked_at_ == ~std::uint64_t{0} || since_look_ >= look_anyway ||
       (looked_at_ != blocks && (since_look_ >= look_every || blocks >= 2 * looked_at_))) {
     prospect_.sequences = sequences;
-    const draft_outlook::prospect p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
-    prospect_.gain = p.gain;
+    draft_outlook::prospect p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
+    prospect_.gain = p.gain *= realised_.factor(sequences);
     prospect_.hope = hope_beyond(sequences, kv_tokens, p.gain);
     prospect_.can_pay =
         outlook_.highest_gain(sequences, kv_tokens, settings_.most_rows, cost_) >= draft_switch::back_on;
@@ -128,8 +128,10 @@ bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_token
     since_look_ = 0;
   }
   const bool draft = switch_.next(prospect_);
-  if (switch_.begins_try())
+  if (switch_.begins_try()) {
     outlook_.start_anew();
+    realised_.forget_half();
+  }
   if (!draft || !switch_.on() || !pauses_for_a_plain_step(sequences))
     return draft;
   since_plain_ = 0;
@@ -140,8 +142,9 @@ bool draft_planner::drafts_behind_prompt(std::int32_t sequences, std::int64_t kv
   if (settings_.nextn == 0 || !settings_.varlen)
     return settings_.nextn > 0;
   sequences = std::max(sequences, 1);
-  const auto p = outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_);
-  return p.gain + hope_beyond(sequences, kv_tokens, p.gain) >= switch_.least_gain();
+  const double gain =
+      outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_).gain * realised_.factor(sequences);
+  return gain + hope_beyond(sequences, kv_tokens, gain) >= switch_.least_gain();
 }
 
 std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,

@@ -8,6 +8,7 @@
 #include "runtime/speculation/budget.hpp"
 #include "runtime/speculation/draft_outlook.hpp"
 #include "runtime/speculation/draft_switch.hpp"
+#include "runtime/speculation/realised_gain.hpp"
 #include "runtime/speculation/step_cost.hpp"
 #include <cstdint>
 #include <span>
@@ -63,6 +64,12 @@ public:
   bool drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens);
   void advise(const draft_advice& a) { advice_ = a; }
   void observe(const step_observation& o) { cost_.observe(o); }
+  // What the plan of that step expected, and the tokens that it emitted.
+  void observe(const step_observation& o, double expected_tokens, double expected_ms, double emitted) {
+    cost_.observe(o);
+    if (o.drafted || o.rows > o.sequences)
+      realised_.observe(o.sequences, expected_tokens, expected_ms, emitted, o.forward_ms + o.sampler_ms);
+  }
   // What became of the drafts of one sequence; `before` as in acceptance_forecast.
   void observe(std::span<const float> before, std::int32_t verified, std::int32_t accepted) {
     forecast_.observe(before, verified, accepted);
@@ -91,6 +98,7 @@ private:
   draft_advice advice_;
   acceptance_forecast forecast_;
   draft_outlook outlook_;
+  realised_gain realised_;
   draft_switch switch_;
   draft_switch::prospect prospect_;                // as of the last look
   std::uint64_t looked_at_ = ~std::uint64_t{0};    // blocks at that time; at first: never

@@ -45,8 +45,8 @@ BOOST_AUTO_TEST_CASE(limits_end_the_work_from_inside) {
   std::string alternatives = "a0";
   for (int i = 1; i < 10'000; ++i)
     alternatives += "|a" + std::to_string(i);
-  BOOST_TEST(refusal(of(constraint_kind::regex, alternatives))
-                 .starts_with("so_too_complex: \"root\" needs more than 20000"));
+  BOOST_TEST(
+      refusal(of(constraint_kind::regex, alternatives)).starts_with("so_too_complex: \"root\" needs more than 20000"));
   // of the automata that the front ends make, too
   limits = {};
   limits.states_per_rule = 50;

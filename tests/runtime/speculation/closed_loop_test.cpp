@@ -118,7 +118,7 @@ speeds run(const machine& m, drafter who, std::int32_t sequences, int steps, con
                  drafting = plan.draft ? m.drafting(sequences) * uniform(1, 1.25) : 0;
     const step_observation seen{rows,           sequences,       std::int64_t{100} * sequences,
                                 pace * forward, pace * drafting, plan.draft};
-    planner.observe(seen);
+    planner.observe(seen, plan.expected_tokens, plan.expected_ms, static_cast<double>(emitted));
     if (group)
       group->observe(0, seen);
     if (n < uncounted)
