@@ -1,6 +1,6 @@
 // Limits of compiling (structured_output.md §8.7) as the machine sees them: processor time and peak memory of hostile
-// constraints, each compiled in a process of its own. Bounds of time are several times what was seen: machines differ,
-// and what they are there to find took minutes.
+// constraints, each compiled in a process of its own. Bounds of time leave room beyond what was seen for slow machines;
+// most of what they are there to find took minutes.
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/loop_table.hpp"
 #include "tests/runtime/grammar/grammar_support.hpp"
@@ -95,6 +95,7 @@ struct hostile {
   const char* name;
   constraint_kind kind;
   std::string text;
+  bool compiles = false; // in time
 };
 
 std::vector<hostile> hostile_constraints() {
@@ -112,7 +113,8 @@ std::vector<hostile> hostile_constraints() {
            "}}"},
       {"schemas of one property", kind::json,
        R"({"allOf":[)" +
-           list(50'000, [](std::size_t i) { return R"({"properties":{"a":{"minimum":)" + number(i) + "}}}"; }) + "]}"},
+           list(50'000, [](std::size_t i) { return R"({"properties":{"a":{"minimum":)" + number(i) + "}}}"; }) + "]}",
+       true},
       {"excluded numbers", kind::json, R"({"type":"number","not":{"enum":[)" + list(100'000, number) + "]}}"},
       {"values and excluded values", kind::json,
        R"({"enum":[)" + list(100'000, number) + R"(],"not":{"enum":[)" +
@@ -151,7 +153,7 @@ std::vector<hostile> hostile_constraints() {
       {"class backwards", kind::regex, "[" + characters(300'000, true) + "]"},
       {"class of a grammar", kind::ebnf, "root ::= [" + characters(300'000, true) + "]"},
       {"letters", kind::regex, std::string(4 << 20, 'a')},
-      {"ambiguous repetition", kind::regex, "[a-z]{0,300}a[a-z]{300}"},
+      {"ambiguous repetition", kind::regex, "[a-z]{0,300}a[a-z]{300}", true},
       {"excluded strings and tags", kind::ebnf,
        "x ::= \"1\"\nroot ::= TagDispatch(" + list(80'000, [](std::size_t i) { return "(\"" + number(i) + "\",x)"; }) +
            ",excludes=(" + list(80'000, [](std::size_t i) { return "\"x" + number(i) + "\""; }) + "))"},
@@ -166,7 +168,8 @@ std::vector<hostile> hostile_constraints() {
              text += " x";
          }
          return text;
-       }()},
+       }(),
+       true},
   };
 }
 
@@ -181,10 +184,15 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_stay_within_time_and_memory) {
     return;
   }
   for (const hostile& h : hostile_constraints()) {
-    const outcome o = compile_apart(h.kind, h.text, 2);
-    BOOST_TEST_MESSAGE(h.name << ": " << o.code << ", " << o.seconds << " s, " << o.kilobytes / 1024 << " MiB");
+    constexpr double limit = 2;
+    const outcome o = compile_apart(h.kind, h.text, limit);
+    const std::string_view code = o.code;
+    BOOST_TEST_MESSAGE(h.name << ": " << code << ", " << o.seconds << " s, " << o.kilobytes / 1024 << " MiB");
     BOOST_TEST_CONTEXT(h.name) {
-      BOOST_TEST(o.seconds < 10);
+      BOOST_TEST(o.seconds < limit + 1);
+      // A slow machine may reach the limit of time before anything else.
+      BOOST_TEST((code == "so_timeout" ? o.seconds > limit : code == (h.compiles ? "compiled" : "so_too_complex")),
+                 code);
       BOOST_TEST(o.kilobytes < 256 * 1024);
     }
   }
@@ -194,8 +202,12 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_stay_within_time_and_memory) {
 BOOST_AUTO_TEST_CASE(hostile_constraints_can_be_cancelled) {
   for (const hostile& h : hostile_constraints()) {
     const outcome o = compile_apart(h.kind, h.text, 0);
-    BOOST_TEST_CONTEXT(h.name)
-    BOOST_TEST((!measures || o.seconds < 4));
+    const std::string_view code = o.code;
+    BOOST_TEST_MESSAGE(h.name << ": " << code << ", " << o.seconds << " s");
+    BOOST_TEST_CONTEXT(h.name) {
+      BOOST_TEST((code == "so_timeout" || code == "so_too_complex"), code);
+      BOOST_TEST((!measures || o.seconds < 1));
+    }
   }
 }
 
