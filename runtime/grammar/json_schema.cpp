@@ -22,7 +22,7 @@ constexpr std::size_t max_marks = 64;            // members that are kept in one
 constexpr std::size_t max_without_marks = 11;    // members in any order where that cannot be
 constexpr std::size_t max_free_beside_rules = 6; // the same where their order may as well be fixed
 constexpr std::size_t last_place_of_keys = 32;   // that is looked at to tell keys apart, from the start
-constexpr std::size_t last_characters = 12;      // sets of those at the end of keys
+constexpr std::size_t most_last_characters = 12; // sets of those at the end of keys
 constexpr std::size_t max_side_rules = 4;        // `contains` and negated keywords that ask for some item or member
 
 class schema_compiler {
@@ -609,13 +609,15 @@ private:
     const auto always = std::ranges::count_if(shape.declared, [](const declared_member& d) { return d.required; });
     if (shape.undeclared.empty() || shape.min <= static_cast<std::uint64_t>(always) + one_more)
       return object_of(shape, depth);
-    return members_apart(shape, a, names, closed, depth, shape.min <= shape.declared.size() + one_more);
+    return members_apart(shape, a, names, closed, depth, static_cast<std::uint64_t>(always),
+                         shape.min <= shape.declared.size() + one_more);
   }
 
   // Keys that are not declared could be one key written twice: they are told apart by a character, which puts a mark.
-  // `else_one`: where they cannot be, texts in which no more than one of them counts are left.
+  // `always`: declared members that no text lacks. `else_one`: where keys cannot be told apart, texts in which no more
+  // than one of them counts are left.
   grammar_expr members_apart(object_shape& shape, const schema_alternative& a, std::span<const std::u32string> names,
-                             schema_places::closing closed, std::uint32_t depth, bool else_one) {
+                             schema_places::closing closed, std::uint32_t depth, std::uint64_t always, bool else_one) {
     const object_shape not_apart = shape;
     const auto give_up = [&](const std::string& why) {
       if (else_one)
@@ -644,8 +646,10 @@ private:
       return enough;
     };
     try {
-      told_apart_by({});
-      for (std::size_t place = 0; place < last_place_of_keys && !told_apart_by({place, characters_of_keys.size()});)
+      const std::uint64_t wanted = shape.min - always;
+      const auto sets = std::clamp<std::uint64_t>(4 * wanted, 16, characters_of_keys.size());
+      told_apart_by({std::nullopt, std::clamp<std::uint64_t>(wanted + 1, 4, most_last_characters)});
+      for (std::size_t place = 0; place < last_place_of_keys && !told_apart_by({place, sets});)
         ++place; // where all of these keys are alike
     } catch (const automaton_too_large&) {
       if (!else_one)
@@ -662,11 +666,11 @@ private:
   // Which character of keys tells them apart.
   struct key_character {
     std::optional<std::size_t> place; // none: the last one
-    std::size_t sets = last_characters;
+    std::size_t sets = 0;
   };
 
   // Keys sorted by the set that one of their characters is in: those of different sets differ. Masks have to follow
-  // every combination of sets, so there are fewer for the last character, of which ten tell the digits apart.
+  // every combination of sets, so there are not many more than are wanted.
   static std::deque<char_dfa> by_character(const key_character& by) {
     const auto add = [](std::vector<char_dfa::edge>& edges, const char_set& chars, std::size_t to) {
       for (const char_range& r : chars.ranges())
