@@ -77,6 +77,10 @@ private:
       fail_compile("so_unsatisfiable", why + document_.doubtful());
   }
 
+  std::string path_of(const schema_alternative& a) {
+    return a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path;
+  }
+
   // The keywords that leave a place without values, where two of them alone do.
   std::string why_empty(const schema_place& place) {
     const std::vector<schema_alternative> ways = places_.alternatives(place);
@@ -103,7 +107,7 @@ private:
     const number_rules rules = schema_places::numbers(a);
     if ((a.types & ~type_number) == 0 && rules.low && rules.high && rules.high->value < rules.low->value)
       return of_ways + "minimum " + rules.low->value.plain() + " is above maximum " + rules.high->value.plain();
-    if (a.types == type_object && !unsatisfiable_.empty())
+    if (a.types == type_object && unsatisfiable_.starts_with(path_of(a) + ": "))
       return unsatisfiable_;
     return of_ways + "its keywords exclude each other";
   }
@@ -576,8 +580,7 @@ private:
       const auto place = forbidden.contains(key) ? std::nullopt : places_.member_place(a, key, closed);
       if (!place && needed) {
         if (unsatisfiable_.empty())
-          unsatisfiable_ = (a.schemas.empty() ? std::string("#") : document_.node(a.schemas.front()).path) +
-                           ": the member " + quoted_json(key) + " is required and can have no value" +
+          unsatisfiable_ = path_of(a) + ": the member " + quoted_json(key) + " is required and can have no value" +
                            (closed.members ? " (strict mode forbids members that are not declared)" : "");
         return builder_.never();
       }
@@ -652,13 +655,13 @@ private:
       for (std::size_t place = 0; place < last_place_of_keys && !told_apart_by({place, sets});)
         ++place; // where all of these keys are alike
     } catch (const automaton_too_large&) {
-      if (!else_one)
+      if (!else_one && ways.empty())
         throw;
     }
     if (ways.empty())
       return give_up("beside the " + std::to_string(shape.declared.size()) + " declared ones at most " +
                      std::to_string(most) +
-                     " can be told apart, by their first or last character; declare more of them");
+                     " can be told apart, by one of their first characters or the last one; declare more of them");
     return builder_.alternatives(ways);
   }
 
@@ -686,7 +689,8 @@ private:
         for (std::size_t i = 0; i < *by.place; ++i)
           add(states.emplace_back().edges, char_set::all(), i + 1);
         add(states.emplace_back().edges, inside, *by.place + 1);
-        add(states.emplace_back(true).edges, char_set::all(), *by.place + 1);
+        states.push_back({true, {}});
+        add(states.back().edges, char_set::all(), *by.place + 1);
       } else {
         std::vector<char_dfa::edge> edges;
         add(edges, inside, 1);

@@ -64,10 +64,10 @@ public:
   bool drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens);
   void advise(const draft_advice& a) { advice_ = a; }
   void observe(const step_observation& o) { cost_.observe(o); }
-  // What the plan of that step expected, and the tokens that it emitted.
+  // What the plan of that step expected, and the tokens that it emitted. Plans of tries take confidences as they are.
   void observe(const step_observation& o, double expected_tokens, double expected_ms, double emitted) {
     cost_.observe(o);
-    if (o.drafted || o.rows > o.sequences)
+    if (switch_.on() && (o.drafted || o.rows > o.sequences))
       realised_.observe(o.sequences, expected_tokens, expected_ms, emitted, o.forward_ms + o.sampler_ms);
   }
   // What became of the drafts of one sequence; `before` as in acceptance_forecast.

@@ -18,7 +18,7 @@ public:
     expected_tokens_ += expected_tokens;
     expected_ms_ += expected_ms;
     tokens_ += tokens;
-    ms_ += ms;
+    ms_ += std::clamp(ms, expected_ms / most_off, expected_ms * most_off);
   }
   // What was seen says less of what comes: a text may be another by now.
   void forget_half() { fade(.5); }
@@ -33,6 +33,7 @@ public:
 
   static constexpr double window = 1024; // newest blocks that count, about
   static constexpr double prior = 128;   // blocks that would have come as foretold
+  static constexpr double most_off = 2;  // a step counts at most so many times as long, or as short, as foretold
 
 private:
   void fade(double keep) {

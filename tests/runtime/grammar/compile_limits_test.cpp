@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_stay_within_time_and_memory) {
     const std::string_view code = o.code;
     BOOST_TEST_MESSAGE(h.name << ": " << code << ", " << o.seconds << " s, " << o.kilobytes / 1024 << " MiB");
     BOOST_TEST_CONTEXT(h.name) {
-      BOOST_TEST(o.seconds < limit + 1);
+      BOOST_TEST(o.seconds < limit + 3);
       // A slow machine may reach the limit of time before anything else.
       BOOST_TEST((code == "so_timeout" ? o.seconds > limit : code == (h.compiles ? "compiled" : "so_too_complex")),
                  code);
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(hostile_constraints_can_be_cancelled) {
     BOOST_TEST_MESSAGE(h.name << ": " << code << ", " << o.seconds << " s");
     BOOST_TEST_CONTEXT(h.name) {
       BOOST_TEST((code == "so_timeout" || code == "so_too_complex"), code);
-      BOOST_TEST((!measures || o.seconds < 1));
+      BOOST_TEST((!measures || o.seconds < 3));
     }
   }
 }

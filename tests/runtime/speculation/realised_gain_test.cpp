@@ -46,6 +46,16 @@ BOOST_AUTO_TEST_CASE(more_than_foretold_is_not_expected_again) {
   BOOST_TEST(g.factor(8) == 1);
 }
 
+// A process that was stopped, say: medians of costs do not hear of it either.
+BOOST_AUTO_TEST_CASE(one_step_out_of_all_proportion_says_little) {
+  realised_gain g;
+  for (int i = 0; i < 1000; ++i)
+    g.observe(8, 20, 1, 20, 1);
+  g.observe(8, 20, 1, 20, 2000);
+  BOOST_TEST(g.factor(8) > .99);
+  BOOST_TEST(g.factor(8) < 1);
+}
+
 // Newest blocks count: after as many again as the window the old ones have less than half a say.
 BOOST_AUTO_TEST_CASE(what_is_long_ago_fades) {
   realised_gain g;
