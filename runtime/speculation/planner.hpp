@@ -63,8 +63,8 @@ public:
   // Whether a prompt's last step drafts, when so many sequences run.
   bool drafts_behind_prompt(std::int32_t sequences, std::int64_t kv_tokens);
   void advise(const draft_advice& a) { advice_ = a; }
-  void observe(const step_observation& o) { cost_.observe(o); }
-  // What the plan of that step expected, and the tokens that it emitted. Plans of tries take confidences as they are.
+  // A step that ran, what its plan expected, and the tokens that it emitted. Plans of tries take confidences as they
+  // are.
   void observe(const step_observation& o, double expected_tokens, double expected_ms, double emitted) {
     cost_.observe(o);
     if (switch_.on() && (o.drafted || o.rows > o.sequences))

@@ -244,7 +244,8 @@ BOOST_AUTO_TEST_CASE(without_times_steps_of_several_sizes_teach_them) {
     planner.observe({.rows = static_cast<std::int32_t>(p.total_rows),
                      .sequences = 4,
                      .forward_ms = 3.0 + .5 * static_cast<double>(p.total_rows),
-                     .sampler_ms = 1.25});
+                     .sampler_ms = 1.25},
+                    p.expected_tokens, p.expected_ms, 4);
   }
   BOOST_TEST((seen == std::map<std::int64_t, int>{{4, 8}, {14, 8}, {24, 8}}));
   BOOST_REQUIRE(planner.cost().known());
