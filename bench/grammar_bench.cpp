@@ -1,16 +1,12 @@
 #include "bench/grammar_bench.hpp"
 #include "actors/processor_time.hpp"
-#include "kernels/cpu/masks.hpp"
-#include "kernels/reference/sample.hpp"
 #include "runtime/grammar/constraint.hpp"
 #include "runtime/grammar/constraint_matcher.hpp"
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
-#include <random>
 #include <sstream>
 
 namespace troupe {
@@ -143,58 +139,6 @@ json line_of(const bench_settings& settings, const std::string& test_case) {
   return line;
 }
 
-// What a mask costs a row of logits on the cpu device, one thread: its sampler with a random half-dense mask and
-// without, beside a pass that reads, masks and writes the row in place, bit by bit and by the device's own vectors.
-// Medians over rows.
-void bench_apply(const bench_settings& settings, std::int32_t ids) {
-  const auto vocab = static_cast<std::size_t>(ids);
-  const int rows = settings.smoke ? 4 : 64;
-  std::mt19937 random(1);
-  std::vector<float> logits(vocab);
-  for (float& x : logits)
-    x = static_cast<float>(random() % 65'536) / 4096;
-  std::vector<std::uint32_t> mask((vocab + 31) / 32);
-  sample_scratch scratch(vocab, cpu::copy_allowed); // as devices/cpu makes it
-  std::vector<double> with, without, rewritten, rewritten_by_vectors;
-  std::int64_t drawn = 0;
-  const auto timed = [](std::vector<double>& times, auto&& what) {
-    const double start = thread_seconds();
-    what();
-    times.push_back(1e6 * (thread_seconds() - start));
-  };
-  for (int r = 0; r < rows; ++r) {
-    for (std::uint32_t& w : mask)
-      w = static_cast<std::uint32_t>(random());
-    sample_args args;
-    args.logits = logits;
-    args.temperature = 0;
-    args.logprob = false;
-    timed(without, [&] { drawn += sample_row(args, scratch).token; });
-    args.mask = mask;
-    timed(with, [&] { drawn += sample_row(args, scratch).token; });
-    std::vector<float> row = logits;
-    timed(rewritten, [&] {
-      for (std::size_t w = 0; w < mask.size(); ++w)
-        for (std::size_t i = 32 * w; i < std::min(vocab, 32 * w + 32); ++i)
-          row[i] = (mask[w] >> (i % 32) & 1u) != 0 ? row[i] : -std::numeric_limits<float>::infinity();
-    });
-    drawn += row[random() % vocab] > 0;
-    row = logits;
-    timed(rewritten_by_vectors,
-          [&] { cpu::copy_allowed(row.data(), static_cast<std::int64_t>(vocab), mask.data(), row.data()); });
-    drawn += row[random() % vocab] > 0;
-  }
-  json line = line_of(settings, "apply");
-  line.update({{"rows", rows},
-               {"vocab", vocab},
-               {"sample_masked_us", quantiles(with)["p50"]},
-               {"sample_unmasked_us", quantiles(without)["p50"]},
-               {"read_modify_write_us", quantiles(rewritten)["p50"]},
-               {"read_modify_write_by_vectors_us", quantiles(rewritten_by_vectors)["p50"]},
-               {"check", drawn}});
-  settings.emit(line);
-}
-
 } // namespace
 
 void bench_grammar(const bench_settings& settings) {
@@ -229,7 +173,6 @@ void bench_grammar(const bench_settings& settings) {
                  {"grammar_kb", quantiles(m.kilobytes)}});
     settings.emit(line);
   }
-  bench_apply(settings, vocabulary->size());
 }
 
 } // namespace troupe

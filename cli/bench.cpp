@@ -5,6 +5,7 @@
 #include "bench/expert_bench.hpp"
 #include "bench/grammar_bench.hpp"
 #include "bench/kernels_bench.hpp"
+#include "bench/mask_bench.hpp"
 #include "bench/scheduler_bench.hpp"
 #include "bench/speculation_bench.hpp"
 #include "bench/text_bench.hpp"
@@ -46,6 +47,7 @@ constexpr std::array benches{named_bench{"decode", bench_decode},
                              named_bench{"soak", bench_soak},
                              named_bench{"tokenizer", bench_text},
                              named_bench{"grammar", bench_grammar},
+                             named_bench{"masks", bench_masks},
                              named_bench{"speculation", bench_speculation},
                              named_bench{"transport", bench_transport},
                              named_bench{"experts", bench_experts},

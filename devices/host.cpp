@@ -135,11 +135,11 @@ std::span<float> host_stream::scratch(std::size_t n) {
   return {scratch_.data(), n};
 }
 
-void host_stream::make_samplers(int workers, std::size_t vocab, sample_scratch::masked_copy copy_allowed) {
+void host_stream::make_samplers(int workers, std::size_t vocab) {
   if (!samplers_.empty() && samplers_.front().row.size() < vocab)
     samplers_.clear();
   while (samplers_.size() < static_cast<std::size_t>(workers))
-    samplers_.emplace_back(vocab, copy_allowed);
+    samplers_.emplace_back(vocab);
 }
 
 buffer host_device::allocate(std::size_t bytes, const std::string& what) {

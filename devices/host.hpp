@@ -28,8 +28,7 @@ public:
   // At least n floats that stay valid until the next call; grows and never shrinks.
   std::span<float> scratch(std::size_t n);
   // Working memory of the sampler for rows of `vocab` logits, one for each worker; make_samplers comes first.
-  void make_samplers(int workers, std::size_t vocab,
-                     sample_scratch::masked_copy copy_allowed = reference::copy_allowed);
+  void make_samplers(int workers, std::size_t vocab);
   sample_scratch& sampler(int worker) { return samplers_[static_cast<std::size_t>(worker)]; }
 
 private:

@@ -1,7 +1,6 @@
 #include "devices/cpu/cpu_ops.hpp"
 
 #include "kernels/cpu/attention.hpp"
-#include "kernels/cpu/masks.hpp"
 #include "kernels/cpu/records.hpp"
 #include "kernels/cpu/rows.hpp"
 #include "kernels/cpu/select.hpp"
@@ -331,7 +330,7 @@ void cpu_ops::copy_columns(stream&, const copy_columns_args& a) {
 
 void cpu_ops::sample_rows(stream& s, const sample_rows_args& a) {
   cpu_stream& st = own(s);
-  st.make_samplers(pool_.threads(), static_cast<std::size_t>(a.vocab), cpu::copy_allowed);
+  st.make_samplers(pool_.threads(), static_cast<std::size_t>(a.vocab));
   rows(a.rows, 3.0 * a.vocab, [&](int b, int e, int worker) { reference::sample_rows(a, b, e, st.sampler(worker)); });
 }
 

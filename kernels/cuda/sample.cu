@@ -27,21 +27,27 @@ public:
   __device__ team_steps(block_team& t, parts& p, float* row, std::uint64_t* masses)
       : t_(t), parts_(p), row_(row), masses_(masses) {}
 
-  __device__ plain::row_extent extent(const float* x, std::int64_t n) {
-    std::uint64_t best = 0, bad = 0; // best holds the bits of the largest below its order
+  __device__ plain::row_extent extent(const plain::masked_row& x, std::int64_t n) {
+    std::uint64_t best = 0, best_allowed = 0, bad = 0; // the best hold the bits of the largest below its order
     for (std::int64_t i = t_.rank(); i < n; i += t_.size()) {
-      const std::uint64_t key = std::uint64_t{plain::order_key(x[i])} << 32 | float_bits(x[i]);
-      best = key > best && x[i] == x[i] ? key : best;
-      bad |= x[i] <= bits_float(0x7f7fffffu) ? 0u : 1u; // largest finite number
+      const float v = x.logits[i];
+      const std::uint64_t key = v == v ? std::uint64_t{plain::order_key(v)} << 32 | float_bits(v) : 0;
+      best = plain::larger(best, key);
+      best_allowed = x.allows(i) ? plain::larger(best_allowed, key) : best_allowed;
+      bad |= v <= bits_float(0x7f7fffffu) ? 0u : 1u; // largest finite number
     }
-    best = t_.largest(best);
+    const auto largest = [&](std::uint64_t key) {
+      key = t_.largest(key);
+      return key == 0 ? plain::minus_infinity() : bits_float(static_cast<std::uint32_t>(key));
+    };
     plain::row_extent e;
-    e.max = best == 0 ? plain::minus_infinity() : bits_float(static_cast<std::uint32_t>(best));
+    e.max = largest(best);
+    e.allowed_max = x.mask == nullptr ? e.max : largest(best_allowed);
     e.unusable = t_.largest(bad) != 0;
     return e;
   }
-  __device__ bool any_nan(const float* x, std::int64_t n) {
-    return t_.largest(any(n, [&](std::int64_t i) { return x[i] != x[i]; })) != 0;
+  __device__ bool any_nan(const float* logits, std::int64_t n) {
+    return t_.largest(any(n, [&](std::int64_t i) { return logits[i] != logits[i]; })) != 0;
   }
   __device__ std::uint64_t mass(const plain::distribution& d) {
     std::uint64_t sum = 0;
@@ -49,7 +55,7 @@ public:
       sum += d.mass(i);
     return t_.total(sum);
   }
-  __device__ std::int64_t first_of(const float* x, std::int64_t n, float v) {
+  __device__ std::int64_t first_of(const plain::masked_row& x, std::int64_t n, float v) {
     std::uint64_t best = 0; // larger = earlier
     for (std::int64_t i = t_.rank(); i < n; i += t_.size())
       if (x[i] == v)
@@ -58,10 +64,6 @@ public:
     return best == 0 ? 0 : n - static_cast<std::int64_t>(best);
   }
   __device__ float* row() { return row_; }
-  __device__ void copy_allowed(const float* x, std::int64_t n, const std::uint32_t* mask, float* out) {
-    each(n,
-         [&](std::int64_t i) { out[i] = mask == nullptr || plain::allows(mask, i) ? x[i] : plain::minus_infinity(); });
-  }
   template <class Fn> __device__ void each(std::int64_t n, const Fn& fn) {
     for (std::int64_t i = t_.rank(); i < n; i += t_.size())
       fn(i);

@@ -99,9 +99,20 @@ TROUPE_PLAIN bool allows(const std::uint32_t* mask, std::int64_t id) {
   return (mask[id / 32] >> (id % 32) & 1u) != 0;
 }
 
+// A row as its mask leaves it: what is forbidden reads as -inf. Nothing is written for a mask, and a pass over the row
+// costs a bit more for each number.
+struct masked_row {
+  const float* logits = nullptr;
+  const std::uint32_t* mask = nullptr; // null: everything is allowed
+
+  TROUPE_PLAIN bool allows(std::int64_t i) const { return mask == nullptr || plain::allows(mask, i); }
+  TROUPE_PLAIN float operator[](std::int64_t i) const { return allows(i) ? logits[i] : minus_infinity(); }
+};
+
 struct row_extent {
   float max = 0;         // -inf for a row without a number
-  bool unusable = false; // a NaN or +inf somewhere
+  float allowed_max = 0; // of what the mask allows
+  bool unusable = false; // a NaN or +inf somewhere, forbidden or not
 };
 
 // Ascending keys = larger value first (-0 equals +0), then smaller id.
@@ -120,7 +131,7 @@ TROUPE_PLAIN double ln_of_mass(std::uint64_t mass) {
 
 // A row after step 3: what log-probabilities and draws are made of.
 struct distribution {
-  const float* x = nullptr;
+  masked_row x;
   std::int64_t n = 0;
   double t = 1;                    // divisor
   double top = 0;                  // largest z
@@ -159,24 +170,35 @@ TROUPE_PLAIN double gumbel_score(const sample_view& a, const distribution& d, st
 }
 
 // What a shell's steps offer; all members of a team call them together.
-//   extent(x, n)               row_extent of x[n]
-//   any_nan(x, n)
-//   mass(d)                    sum of d.mass(i) over all i
-//   first_of(x, n, v)          smallest i with x[i] == v
-//   row()                      V floats of working memory
-//   copy_allowed(x, n, m, out) out[i] = x[i] where bit i % 32 of m[i / 32] is 1, else -inf; m null: x[i]; finished
-//   behind it each(n, f)                 f(i) for every i < n, in any order, finished behind it in_order(n, f) f(i) for
-//   every i < n, ascending, finished behind it keep(a, d, mass)           step 4: key of the last kept id; mass = kept
-//   mass draw(a, d, first, listed)  step 5 over the kept ids, first = the argmax; listed: keep() came before sum(n, w)
-//   w(0) + ... + w(n - 1), unsigned_128 id_at(n, w, v)             smallest i with w(0) + ... + w(i) > v; the sum of
-//   all exceeds v top_list(d, n, out)        the n first ids of the order: kept ones by value, then the others, all at
-//   -9999, by id
+//   extent(x, n)
+//     row_extent of x[n], a masked_row
+//   any_nan(logits, n)
+//   mass(d)
+//     sum of d.mass(i) over all i
+//   first_of(x, n, v)
+//     smallest i with x[i] == v
+//   row()
+//     V floats of working memory
+//   each(n, f)
+//     f(i) for every i < n, in any order, finished behind it
+//   in_order(n, f)
+//     f(i) for every i < n, ascending, finished behind it
+//   keep(a, d, mass)
+//     step 4: key of the last kept id; mass = kept mass
+//   draw(a, d, first, listed)
+//     step 5 over the kept ids, first = the argmax; listed: keep() came before
+//   sum(n, w)
+//     w(0) + ... + w(n - 1), unsigned_128
+//   id_at(n, w, v)
+//     smallest i with w(0) + ... + w(i) > v; the sum of all exceeds v
+//   top_list(d, n, out)
+//     the n first ids of the order: kept ones by value, then the others, all at -9999, by id
 
-// Steps 1 and 2 on a copy of the row. What the mask forbids is -inf whatever its bias, so the mask comes first, with
-// the copy.
-template <class Steps> TROUPE_PLAIN void bias_and_mask(Steps& s, const sample_view& a, float* x) {
+// Bias and blacklist on a copy of the row; its mask stays beside it. What it forbids takes no bias, which might
+// overflow.
+template <class Steps> TROUPE_PLAIN void copy_with_bias(Steps& s, const sample_view& a, float* x) {
   const auto inside = [&](std::int32_t id) { return id >= 0 && id < a.vocab; };
-  s.copy_allowed(a.logits, a.vocab, a.mask, x);
+  s.each(a.vocab, [&](std::int64_t i) { x[i] = a.logits[i]; });
   s.in_order(a.biases, [&](std::int64_t i) {
     const std::int32_t id = a.logit_bias[i].first;
     if (inside(id) && (a.mask == nullptr || allows(a.mask, id)))
@@ -188,30 +210,30 @@ template <class Steps> TROUPE_PLAIN void bias_and_mask(Steps& s, const sample_vi
   });
 }
 
-// Steps 1-3: the row to draw from, in place when nothing changes it.
+// Steps 1-3: the row to draw from, in place when no number changes. raw: of the row with its mask.
 template <class Steps>
 TROUPE_PLAIN sample_status prepare(Steps& s, const sample_view& a, const row_extent& raw, distribution& d, float& max) {
   d = distribution{};
-  d.x = a.logits;
+  d.x = {a.logits, a.mask};
   d.n = a.vocab;
-  max = raw.max;
-  if (a.biases > 0 || a.blacklisted > 0 || a.mask != nullptr || a.suppressions > 0) {
+  max = raw.allowed_max;
+  if (a.biases > 0 || a.blacklisted > 0 || a.suppressions > 0) {
     float* x = s.row();
-    d.x = x;
-    bias_and_mask(s, a, x);
+    d.x.logits = x;
+    copy_with_bias(s, a, x);
     s.each(a.suppressions, [&](std::int64_t i) {
       const std::int32_t id = a.suppressed[i];
       if (id >= 0 && id < a.vocab)
         x[id] = minus_infinity();
     });
     row_extent e = s.extent(d.x, d.n);
-    if (e.max == minus_infinity() && a.suppressions > 0) {
-      bias_and_mask(s, a, x);
+    if (e.allowed_max == minus_infinity() && a.suppressions > 0) {
+      copy_with_bias(s, a, x);
       e = s.extent(d.x, d.n);
     }
     if (e.unusable)
       return sample_status::positive_infinity; // the raw row was finite: a bias overflowed
-    max = e.max;
+    max = e.allowed_max;
   }
   if (max == minus_infinity())
     return sample_status::nothing_left;
@@ -225,10 +247,10 @@ TROUPE_PLAIN sample_status prepare(Steps& s, const sample_view& a, const row_ext
 }
 
 template <class Steps>
-TROUPE_PLAIN sample_status check_row(Steps& s, const float* logits, std::int64_t n, row_extent& raw) {
-  raw = s.extent(logits, n);
+TROUPE_PLAIN sample_status check_row(Steps& s, const masked_row& x, std::int64_t n, row_extent& raw) {
+  raw = s.extent(x, n);
   if (raw.unusable)
-    return s.any_nan(logits, n) ? sample_status::not_a_number : sample_status::positive_infinity;
+    return s.any_nan(x.logits, n) ? sample_status::not_a_number : sample_status::positive_infinity;
   return raw.max == minus_infinity() ? sample_status::nothing_left : sample_status::ok;
 }
 
@@ -236,7 +258,7 @@ TROUPE_PLAIN sample_status check_row(Steps& s, const float* logits, std::int64_t
 template <class Steps>
 TROUPE_PLAIN distribution raw_distribution(Steps& s, const float* logits, std::int64_t n, float max) {
   distribution d;
-  d.x = logits;
+  d.x.logits = logits;
   d.n = n;
   d.top = static_cast<double>(max);
   d.ln_mass = ln_of_mass(s.mass(d));
@@ -278,7 +300,7 @@ TROUPE_PLAIN std::int64_t verify_or_draw(Steps& s, const sample_view& a, const d
   row_extent raw;
   distribution q;
   float max = 0;
-  if (a.draft < 0 || check_row(s, of_draft.logits, a.vocab, raw) != sample_status::ok ||
+  if (a.draft < 0 || check_row(s, {of_draft.logits, nullptr}, a.vocab, raw) != sample_status::ok ||
       prepare(s, of_draft, raw, q, max) != sample_status::ok)
     return weighted_draw(s, a, d, mass, draw_case::fresh);
   const unsigned_128 sp = mass, sq = filter(s, of_draft, q, s.first_of(q.x, q.n, max));
@@ -299,7 +321,7 @@ template <class Steps>
 TROUPE_PLAIN sample_result sample_row(Steps& s, const sample_view& a, std::pair<std::int32_t, float>* top) {
   sample_result out;
   row_extent raw;
-  out.status = check_row(s, a.logits, a.vocab, raw);
+  out.status = check_row(s, {a.logits, a.mask}, a.vocab, raw);
   if (out.status != sample_status::ok)
     return out;
   const bool wants_logprobs = a.logprob || a.top_logprobs > 0;

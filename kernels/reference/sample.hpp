@@ -31,21 +31,11 @@ struct sample_args {
 // For people, without a full stop; nullptr for ok.
 const char* describe(sample_status s);
 
-namespace reference {
-
-// to[i] = bit i % 32 of mask[i / 32] ? from[i] : -inf, i < n; mask null: every bit is 1. `to` may be `from`.
-void copy_allowed(const float* from, std::int64_t n, const std::uint32_t* mask, float* to);
-
-} // namespace reference
-
-// Working memory for rows of up to `vocab` logits, and a device's way to mask them; one per thread.
+// Working memory for rows of up to `vocab` logits; one per thread.
 struct sample_scratch {
-  using masked_copy = void (*)(const float* from, std::int64_t n, const std::uint32_t* mask, float* to);
-  explicit sample_scratch(std::size_t vocab, masked_copy copy = reference::copy_allowed)
-      : row(vocab), keys(vocab), copy_allowed(copy) {}
+  explicit sample_scratch(std::size_t vocab) : row(vocab), keys(vocab) {}
   std::vector<float> row;
   std::vector<std::uint64_t> keys;
-  masked_copy copy_allowed; // with the bits of reference::copy_allowed
 };
 
 // top: receives [id, log-probability], larger first, equal ones by id. Allocates nothing.

@@ -208,13 +208,14 @@ BOOST_AUTO_TEST_CASE(attention_over_a_long_step) {
   expect_equal_bits(out[1], out[0], "attention");
 }
 
-// The released vocabulary: every filter, ties, flat and steep rows, long top lists.
+// The released vocabulary: every filter, masks, ties, flat and steep rows, long top lists.
 BOOST_AUTO_TEST_CASE(sampling_over_a_large_vocabulary) {
   if (!gpu())
     return;
   constexpr int vocab = 129280, rows = 24, max_top = 40;
   std::vector<float> logits;
   std::vector<sample_row_params> params;
+  std::vector<std::uint32_t> masks;
   for (int r = 0; r < rows; ++r) {
     numbers n(9, 1, r);
     const float scale = r % 3 == 0 ? 0.01f : r % 3 == 1 ? 4.0f : 30.0f;
@@ -229,6 +230,11 @@ BOOST_AUTO_TEST_CASE(sampling_over_a_large_vocabulary) {
     p.position = n.below(5000);
     p.processed = n.below(2) == 0 ? 1 : 0;
     p.top_logprobs = n.below(max_top + 1);
+    if (r % 2 == 0) { // half full words, or mostly empty ones
+      p.mask = r / 2;
+      for (int w = 0; w < vocab / 32; ++w)
+        masks.push_back(r % 4 == 0 || n.below(8) == 0 ? n.bits() : 0u);
+    }
     params.push_back(p);
   }
   std::vector<std::int32_t> tokens[2], status[2];
@@ -242,6 +248,7 @@ BOOST_AUTO_TEST_CASE(sampling_over_a_large_vocabulary) {
     a.rows = rows;
     a.vocab = vocab;
     a.params = m.put(params);
+    a.masks = m.put(masks);
     a.max_top = max_top;
     a.token = m.room<std::int32_t>(rows);
     a.status = m.room<std::int32_t>(rows);

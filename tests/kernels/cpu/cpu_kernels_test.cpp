@@ -3,9 +3,7 @@
 #include "devices/device.hpp"
 #include "kernels/cpu/exact.hpp"
 #include "kernels/cpu/instruction_set.hpp"
-#include "kernels/cpu/masks.hpp"
 #include "kernels/cpu/panels.hpp"
-#include "kernels/reference/sample.hpp"
 #include "runtime/base/device_error.hpp"
 #include "runtime/base/exact_math.hpp"
 #include "runtime/base/noise.hpp"
@@ -124,39 +122,6 @@ BOOST_AUTO_TEST_CASE(fused_multiply_add_rounds_once) {
     for (std::size_t i = 0; i < a.size(); ++i)
       BOOST_REQUIRE_MESSAGE(same(out[i], std::fma(a[i], b[i], c[i])),
                             name << std::hexfloat << " " << a[i] << " " << b[i] << " " << c[i]);
-  });
-}
-
-// Bit by bit, NaNs with their payloads included; every width, and words that are all ones, all zeros and mixed.
-BOOST_AUTO_TEST_CASE(masked_copies_have_the_scalar_bits) {
-  const std::vector<float> values = interesting_floats();
-  std::vector<std::uint32_t> mask((values.size() + 31) / 32);
-  for (std::size_t w = 0; w < mask.size(); ++w)
-    mask[w] = w % 5 == 0 ? ~0u : w % 5 == 1 ? 0u : philox(81, static_cast<std::uint32_t>(w), 0, 0, 0).w[0];
-  const auto bits_of = [](const std::vector<float>& v) {
-    std::vector<std::uint32_t> b;
-    for (const float x : v)
-      b.push_back(float_bits(x));
-    return b;
-  };
-  with_every_instruction_set([&](const std::string& name) {
-    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{32}, std::size_t{33},
-                                std::size_t{95}, std::size_t{257}, values.size()}) {
-      for (const bool masked : {false, true}) {
-        const std::uint32_t* m = masked ? mask.data() : nullptr;
-        std::vector<float> got(n + 1, 7), want(n + 1, 7); // what lies behind the row stays
-        cpu::copy_allowed(values.data(), static_cast<std::int64_t>(n), m, got.data());
-        reference::copy_allowed(values.data(), static_cast<std::int64_t>(n), m, want.data());
-        BOOST_REQUIRE_MESSAGE(bits_of(got) == bits_of(want), name << " " << n);
-      }
-      std::vector<float> want(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-      for (std::size_t i = 0; i < n; ++i)
-        if ((mask[i / 32] >> (i % 32) & 1u) == 0)
-          want[i] = bits_float(0xff800000u);
-      std::vector<float> got(n);
-      cpu::copy_allowed(values.data(), static_cast<std::int64_t>(n), mask.data(), got.data());
-      BOOST_REQUIRE_MESSAGE(bits_of(got) == bits_of(want), name << " " << n);
-    }
   });
 }
 
