@@ -96,7 +96,8 @@ TROUPE_PLAIN void put_sample(const sample_rows_args& a, std::int64_t i, const sa
 }
 
 TROUPE_PLAIN bool allows(const std::uint32_t* mask, std::int64_t id) {
-  return (mask[id / 32] >> (id % 32) & 1u) != 0;
+  const auto i = static_cast<std::uint64_t>(id); // never negative, and unsigned shifts are cheaper
+  return (mask[i / 32] >> (i % 32) & 1u) != 0;
 }
 
 // A row as its mask leaves it: what is forbidden reads as -inf. Nothing is written for a mask, and a pass over the row

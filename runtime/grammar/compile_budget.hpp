@@ -20,10 +20,10 @@ struct compile_limits {
 };
 
 // Unwinds a front end or the compiler. Codes: so_syntax, so_unsupported, so_unsatisfiable, so_too_complex, so_timeout.
-// The message says where (position, line and column, or JSON pointer), what, and what to do.
+// The message says what and what to do, and as soon as it is placed where (position, line and column, or JSON pointer).
 struct grammar_failure {
   error why;
-  bool placed = true; // the message says where
+  bool placed = true;
 
   void place(const std::string& where);
 };

@@ -786,7 +786,8 @@ private:
       if (languages.size() < char_partition::most_languages)
         languages.push_back(&set);
     if (languages.size() > char_partition::most_languages)
-      throw automaton_too_large("more than 60 patterns for the keys of one object");
+      throw automaton_too_large("more than " + std::to_string(char_partition::most_languages - 1) +
+                                " patterns and rules for the keys of one object");
     if (first_name == 1 && !places_.undeclared_place(
                                a, [](const char_dfa&) { return false; }, closed))
       return; // no pattern, and nothing else is allowed

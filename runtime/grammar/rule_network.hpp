@@ -49,9 +49,9 @@ struct rule_network {
     std::uint32_t source = UINT32_MAX; // of the builder, if it is one of its rules
     std::uint32_t start = 0, end = 0;  // end has no edges
     bool can_be_empty = false;
-    std::int32_t table = -1;            // index of `round_dfas`, if the rule is such a code
-    std::uint32_t rank = 0;             // greater than that of every rule that can begin with this one
-    std::vector<std::uint32_t> opening; // states reachable from the start without reading anything
+    std::int32_t table = -1;              // index of `round_dfas`, if the rule is such a code
+    std::uint32_t rank = 0;               // greater than that of every rule that can begin with this one
+    std::vector<std::uint32_t> opening{}; // states reachable from the start without reading anything
   };
   struct token_list {
     std::vector<std::int32_t> ids; // sorted

@@ -26,7 +26,23 @@ void acceptance_forecast::observe(std::span<const float> before, std::int32_t ve
     p.xx = keep * p.xx + survival * survival;
     p.xy = keep * p.xy + survival * came;
     p.fitted = false;
+    if (j < before.size())
+      count_in_bin(p, survival, came);
   }
+}
+
+void acceptance_forecast::count_in_bin(position& p, double survival, double came) {
+  constexpr double heaviest = 1e9;
+  p.bin_weight /= 1 - 1 / bin_window;
+  if (p.bin_weight > heaviest) {
+    for (std::size_t b = 0; b < bins; ++b) {
+      p.bin_n[b] /= p.bin_weight;
+      p.bin_y[b] /= p.bin_weight;
+    }
+    p.bin_weight = 1;
+  }
+  p.bin_n[bin_of(survival)] += p.bin_weight;
+  p.bin_y[bin_of(survival)] += p.bin_weight * came;
 }
 
 // A line through the outcomes. The prior pulls it to y = x: as many outcomes as it stands for have the mean of the
@@ -47,9 +63,12 @@ void acceptance_forecast::correct(std::span<float> survivals, bool known) const 
     float s = survivals[j];
     if (known && !p.fitted)
       fit(p);
-    if (known)
+    if (known) {
+      const std::size_t b = bin_of(s);
       s = p.offset + p.slope * s;
-    else if (const double believed = prior_beside(p.all); p.all > 0)
+      if (const double believed = bin_prior * p.bin_weight; p.bin_n[b] >= believed)
+        s = static_cast<float>((p.bin_y[b] + believed * s) / (p.bin_n[b] + believed));
+    } else if (const double believed = prior_beside(p.all); p.all > 0)
       s = static_cast<float>((p.all_y + believed * s) / (p.all + believed));
     survivals[j] = most = std::clamp(s, 0.0f, most);
   }

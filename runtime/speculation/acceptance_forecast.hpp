@@ -2,6 +2,9 @@
 // say little of the drafts of round N-1 where a text changes from block to block, and a drafter may be too sure of
 // itself. How often verified drafts were right shows how much of them to believe.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,8 +24,19 @@ public:
   // observed.
   void correct(std::span<float> survivals, bool known) const;
 
-  static constexpr double window = 256; // newest outcomes of a position that count, about
+  // Bins count half: it is long ago that many outcomes came, and the text may be another by now.
+  void forget_half() {
+    for (position& p : positions_)
+      p.bin_weight *= 2;
+  }
+
+  static constexpr double window = 256; // newest outcomes of a position that count for its line, about
   static constexpr double prior = 8;    // outcomes that survivals are believed for at first
+  // Where acceptance does not follow a line, the outcomes of survivals alike say more: in a text that repeats itself
+  // the surest drafts of one block may foretell that those of the next fail (bench/README.md).
+  static constexpr std::size_t bins = 16;
+  static constexpr double bin_window = 512,
+                          bin_prior = 8; // a bin counts from so many on, beside as many as the line says
 
 private:
   // Sums over outcomes, older ones with less weight: survival foretold (x), whether it came true (y).
@@ -32,7 +46,14 @@ private:
     // The line through them, worked out when it is asked for: a step brings many outcomes.
     mutable float slope = 1, offset = 0;
     mutable bool fitted = true;
+    // Outcomes by survival foretold. Instead of older ones becoming lighter, newer ones become heavier.
+    std::array<double, bins> bin_n{}, bin_y{};
+    double bin_weight = 1;
   };
+  static std::size_t bin_of(double survival) {
+    return std::min(bins - 1, static_cast<std::size_t>(survival * static_cast<double>(bins)));
+  }
+  static void count_in_bin(position& p, double survival, double came);
   static void fit(const position& p);
   // The more outcomes there are, the fewer the prior stands for.
   static double prior_beside(double outcomes) { return prior * prior / (prior + outcomes); }

@@ -30,7 +30,9 @@ public:
     }
     verifies_all_ = false;
     const std::int32_t steps = try_steps(p.sequences);
-    if (p.gain + p.hope >= least_gain()) {
+    // What is hoped for beyond what is known is paid for, and ends where tries would be owed.
+    const bool may_hope = saved_ms_ > -most_owed * steps * p.try_ms || !(p.try_ms > 0);
+    if (p.gain + (may_hope ? p.hope : 0) >= least_gain()) {
       waited_ = 0;
       const double gained = p.gain < 1 ? p.gain - 1 : share_on;
       saved_ms_ =

@@ -131,6 +131,7 @@ bool draft_planner::go_on_drafting(std::int32_t sequences, std::int64_t kv_token
   if (switch_.begins_try()) {
     outlook_.start_anew();
     realised_.forget_half();
+    forecast_.forget_half();
   }
   if (!draft || !switch_.on() || !pauses_for_a_plain_step(sequences))
     return draft;

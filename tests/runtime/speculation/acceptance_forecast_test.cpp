@@ -64,6 +64,21 @@ BOOST_AUTO_TEST_CASE(what_foretells_well_is_left_alone) {
     BOOST_TEST(std::abs(corrected(f, {x})[0] - x) < .15f);
 }
 
+// In a text that repeats itself sure blocks may stand before those that fail, every time: no rising line says that.
+BOOST_AUTO_TEST_CASE(what_no_line_says_is_seen) {
+  acceptance_forecast f(1);
+  for (int i = 0; i < 200; ++i) {
+    f.observe(floats{.95f}, 1, 0);
+    f.observe(floats{.65f}, 1, 1);
+  }
+  BOOST_TEST(corrected(f, {.95f})[0] < .1f);
+  BOOST_TEST(corrected(f, {.65f})[0] > .9f);
+  BOOST_TEST(std::abs(corrected(f, {.2f})[0] - .5f) < .1f); // nothing like it came: the line, which is flat
+  for (int i = 0; i < 6; ++i)
+    f.forget_half();
+  BOOST_TEST(std::abs(corrected(f, {.95f})[0] - .5f) < .1f);
+}
+
 BOOST_AUTO_TEST_CASE(old_outcomes_are_forgotten_and_survivals_never_rise) {
   acceptance_forecast f(2);
   for (int i = 0; i < 2000; ++i)
