@@ -69,7 +69,7 @@ public:
     for (std::size_t i = 0; i < rules.size(); ++i) {
       rules[i].temperature = temperature;
       rules[i].logprob = 0;
-      rules[i].seed = i;
+      rules[i].seed = i % rows_;
       rules[i].mask = i < rows_ ? -1 : static_cast<std::int32_t>(i - rows_);
     }
     send(rules_, rules);
@@ -128,7 +128,7 @@ void bench_masks(const bench_settings& settings) {
     for (const float temperature : {0.0f, 1.0f}) {
       rows.set(p, temperature);
       std::vector<double> with, without, difference, rewritten;
-      for (int turn = settings.smoke ? 2 : -3; turn < 25; ++turn) {
+      for (int turn = settings.smoke ? 24 : -3; turn < 25; ++turn) {
         const double plain = rows.sample_us(false), masked = rows.sample_us(true), rewrite = rows.rewrite_us();
         if (turn < 0)
           continue; // the first ones make scratch and load code
