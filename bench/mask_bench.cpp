@@ -1,17 +1,10 @@
 #include "bench/mask_bench.hpp"
 #include "devices/device.hpp"
+#include "kernels/clones.hpp"
 #include "kernels/ops.hpp"
 #include <array>
 #include <limits>
 #include <random>
-
-// Clones as those of the sampler's passes (kernels/reference/sample.cpp).
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) &&                \
-    !defined(__SANITIZE_ADDRESS__)
-#define TROUPE_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define TROUPE_CLONES
-#endif
 
 namespace troupe {
 
@@ -21,7 +14,7 @@ using json = nlohmann::ordered_json;
 
 constexpr std::size_t vocab = 129'280, words = vocab / 32; // the released vocabulary
 
-TROUPE_CLONES void read_modify_write(float* row, const std::uint32_t* mask) {
+TROUPE_CLONES("arch=x86-64-v4", "avx2", "default") void read_modify_write(float* row, const std::uint32_t* mask) {
   for (std::size_t w = 0; w < words; ++w)
     for (std::size_t j = 0; j < 32; ++j)
       row[32 * w + j] = (mask[w] >> j & 1u) != 0 ? row[32 * w + j] : -std::numeric_limits<float>::infinity();
@@ -41,9 +34,7 @@ class masked_rows {
 public:
   masked_rows(const engine_options& options, bool smoke)
       : device_(make_device(options.device, {threads_of(options), {}})), stream_(device_->make_stream()),
-        host_(device_->name() == "cpu" || device_->name() == "reference"), rows_(smoke   ? 2
-                                                                                 : host_ ? 64
-                                                                                         : 512) {
+        host_(device_->name() == "cpu" || device_->name() == "reference"), rows_(rows_of(smoke, host_)) {
     logits_ = device_->allocate(rows_ * vocab * sizeof(float), "logits");
     copy_ = device_->allocate(logits_.bytes(), "a copy of logits");
     masks_ = device_->allocate(rows_ * words * sizeof(std::uint32_t), "masks");
@@ -55,7 +46,6 @@ public:
     for (std::size_t r = 1; r <= rows_; ++r)
       x[r * vocab - 1] = 17; // the largest comes last and is allowed: a greedy row is looked through whole either way
     send(logits_, x);
-    send(copy_, x);
   }
 
   void set(const pattern& p, float temperature) {
@@ -65,6 +55,7 @@ public:
     for (std::size_t r = 1; r <= rows_; ++r)
       masks[r * words - 1] |= 1u << 31;
     send(masks_, masks);
+    stream_->copy(copy_.as<std::byte>(), logits_.as<const std::byte>(), logits_.bytes());
     std::vector<sample_row_params> rules(2 * rows_);
     for (std::size_t i = 0; i < rules.size(); ++i) {
       rules[i].temperature = temperature;
@@ -101,6 +92,7 @@ public:
   std::string device_name() const { return device_->name(); }
 
 private:
+  static std::size_t rows_of(bool smoke, bool host) { return smoke ? 2 : host ? 64 : 512; }
   template <class T> void send(buffer& to, const std::vector<T>& values) {
     stream_->to_device(to.as<std::byte>(), values.data(), values.size() * sizeof(T));
     stream_->synchronise();

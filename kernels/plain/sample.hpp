@@ -177,7 +177,7 @@ TROUPE_PLAIN double gumbel_score(const sample_view& a, const distribution& d, st
 //   mass(d)
 //     sum of d.mass(i) over all i
 //   first_of(x, n, v)
-//     smallest i with x[i] == v
+//     smallest i with x[i] == v, v > -inf
 //   row()
 //     V floats of working memory
 //   each(n, f)

@@ -1,5 +1,6 @@
 #include "kernels/reference/sample.hpp"
 
+#include "kernels/clones.hpp"
 #include "runtime/base/check.hpp"
 
 #include <algorithm>
@@ -8,16 +9,9 @@
 #include <limits>
 
 // Passes over the vocabulary get one clone per instruction set; without contraction all give the same bits. Those that
-// only compare are faster by 32 bytes than by 64 (as GCC 12 makes them). Sanitizers do not support the start-up
-// resolver that clones need.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) &&                \
-    !defined(__SANITIZE_ADDRESS__)
-#define TROUPE_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#define TROUPE_NARROW_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define TROUPE_CLONES
-#define TROUPE_NARROW_CLONES
-#endif
+// only compare are faster by 32 bytes than by 64 (as GCC 12 makes them).
+#define TROUPE_WIDE_CLONES TROUPE_CLONES("arch=x86-64-v4", "avx2", "default")
+#define TROUPE_NARROW_CLONES TROUPE_CLONES("avx2", "default")
 
 namespace troupe {
 
@@ -100,7 +94,7 @@ inline void copy_word(const masked_row& x, std::int64_t first, float* to) {
 }
 
 // Sum of MASS(x_i / t - top): integers, so the order does not matter.
-TROUPE_CLONES std::uint64_t mass_of(const masked_row& x, std::int64_t n, double t, double top) {
+TROUPE_WIDE_CLONES std::uint64_t mass_of(const masked_row& x, std::int64_t n, double t, double top) {
   std::uint64_t sum[block] = {};
   float copy[block];
   std::int64_t i = 0;

@@ -1,13 +1,13 @@
 // The two orders of summation of the numerics id "cpu-1" (exactness.md §2, docs/numerics.md): one accumulator per
 // output with ascending index, and rows reduced with 16 partial sums.
 #pragma once
+#include "kernels/clones.hpp"
 #include <cstdint>
 
 // A version with fused multiply-add instructions beside the plain one, which calls the C library's fma. Both round the
-// exact product and sum once, so their bits are equal. Sanitizers do not support the resolver that clones need.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) &&                \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__FMA__)
-#define TROUPE_FMA_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+// exact product and sum once, so their bits are equal.
+#ifndef __FMA__
+#define TROUPE_FMA_CLONES TROUPE_CLONES("arch=x86-64-v3", "default")
 #else
 #define TROUPE_FMA_CLONES
 #endif

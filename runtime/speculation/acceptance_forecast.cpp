@@ -26,23 +26,24 @@ void acceptance_forecast::observe(std::span<const float> before, std::int32_t ve
     p.xx = keep * p.xx + survival * survival;
     p.xy = keep * p.xy + survival * came;
     p.fitted = false;
-    if (j < before.size())
-      count_in_bin(p, survival, came);
+    if (j < before.size()) {
+      make_bins_lighter(p, 1 - 1 / bin_window);
+      p.bin_n[bin_of(survival)] += p.bin_weight;
+      p.bin_y[bin_of(survival)] += p.bin_weight * came;
+    }
   }
 }
 
-void acceptance_forecast::count_in_bin(position& p, double survival, double came) {
+void acceptance_forecast::make_bins_lighter(position& p, double by) {
   constexpr double heaviest = 1e9;
-  p.bin_weight /= 1 - 1 / bin_window;
-  if (p.bin_weight > heaviest) {
-    for (std::size_t b = 0; b < bins; ++b) {
-      p.bin_n[b] /= p.bin_weight;
-      p.bin_y[b] /= p.bin_weight;
-    }
-    p.bin_weight = 1;
+  p.bin_weight /= by;
+  if (p.bin_weight < heaviest)
+    return;
+  for (std::size_t b = 0; b < bins; ++b) {
+    p.bin_n[b] /= p.bin_weight;
+    p.bin_y[b] /= p.bin_weight;
   }
-  p.bin_n[bin_of(survival)] += p.bin_weight;
-  p.bin_y[bin_of(survival)] += p.bin_weight * came;
+  p.bin_weight = 1;
 }
 
 // A line through the outcomes. The prior pulls it to y = x: as many outcomes as it stands for have the mean of the

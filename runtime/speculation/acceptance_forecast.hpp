@@ -27,7 +27,7 @@ public:
   // Bins count half: it is long ago that many outcomes came, and the text may be another by now.
   void forget_half() {
     for (position& p : positions_)
-      p.bin_weight *= 2;
+      make_bins_lighter(p, .5);
   }
 
   static constexpr double window = 256; // newest outcomes of a position that count for its line, about
@@ -35,8 +35,8 @@ public:
   // Where acceptance does not follow a line, the outcomes of survivals alike say more: in a text that repeats itself
   // the surest drafts of one block may foretell that those of the next fail (bench/README.md).
   static constexpr std::size_t bins = 16;
-  static constexpr double bin_window = 512,
-                          bin_prior = 8; // a bin counts from so many on, beside as many as the line says
+  static constexpr double bin_window = 512; // newest outcomes of a position that count in its bins, about
+  static constexpr double bin_prior = 8;    // a bin counts from so many on, beside as many as the line says
 
 private:
   // Sums over outcomes, older ones with less weight: survival foretold (x), whether it came true (y).
@@ -50,10 +50,10 @@ private:
     std::array<double, bins> bin_n{}, bin_y{};
     double bin_weight = 1;
   };
-  static std::size_t bin_of(double survival) {
+  static std::size_t bin_of(double survival) { // in [0, 1]
     return std::min(bins - 1, static_cast<std::size_t>(survival * static_cast<double>(bins)));
   }
-  static void count_in_bin(position& p, double survival, double came);
+  static void make_bins_lighter(position& p, double by);
   static void fit(const position& p);
   // The more outcomes there are, the fewer the prior stands for.
   static double prior_beside(double outcomes) { return prior * prior / (prior + outcomes); }

@@ -29,12 +29,8 @@ public:
       return true;
     }
     verifies_all_ = false;
-    const bool behind_try = std::exchange(trying_, false);
     const std::int32_t steps = try_steps(p.sequences);
-    // What is hoped for beyond what is known is paid for. It ends where a try's worth is owed, until that is saved
-    // again.
-    const bool may_hope = saved_ms_ > (on_ || behind_try ? -most_hoped * steps * p.try_ms : 0) || !(p.try_ms > 0);
-    if (p.gain + (may_hope ? p.hope : 0) >= least_gain()) {
+    if (pays(p)) {
       waited_ = 0;
       const double gained = p.gain < 1 ? p.gain - 1 : share_on;
       saved_ms_ =
@@ -58,6 +54,12 @@ public:
     verifies_all_ = true;
     return begin(cost_steps);
   }
+  // Whether drafting does, by what is known and hoped for. What is hoped for is paid for: it ends where a try's worth
+  // is owed, and counts again when nothing is.
+  bool pays(const prospect& p) const {
+    const double least = on_ ? -most_owed * try_steps(p.sequences) * p.try_ms : 0;
+    return p.gain + (saved_ms_ > least || !(p.try_ms > 0) ? p.hope : 0) >= least_gain();
+  }
   bool on() const { return on_; }
   double least_gain() const { return on_ ? 1 : back_on; } // with which it is on
   bool begins_try() const { return tries_; }              // the last answer does
@@ -67,8 +69,7 @@ public:
   static constexpr double back_on = 1.02;    // gain: what lies between it and 1 changes nothing
   static constexpr double try_share = .005;  // of the time, for tries
   static constexpr double cost_share = .001; // likewise, where all drafts are verified
-  static constexpr double share_on = .02, most_saved = 4, most_owed = 2; // while drafting pays; tries
-  static constexpr double most_hoped = 1;                                // tries that hope may owe
+  static constexpr double share_on = .02, most_saved = 4, most_owed = 1; // while drafting pays; tries
   static constexpr int first_tries = 2;                                  // that need not be saved for
   static constexpr std::int32_t try_blocks = 8, least_pause = 64;        // steps
   static constexpr auto cost_steps = static_cast<std::int32_t>(step_cost::least_samples);
@@ -77,10 +78,10 @@ private:
   bool begin(std::int32_t steps) {
     waited_ = 0;
     left_ = steps - 1;
-    return trying_ = tries_ = true;
+    return tries_ = true;
   }
 
-  bool on_ = true, tries_ = false, trying_ = false, first_ = true, verifies_all_ = false;
+  bool on_ = true, tries_ = false, first_ = true, verifies_all_ = false;
   std::int32_t left_ = 0, waited_ = 0;
   double saved_ms_ = 0, saved_for_costs_ms_ = 0;
 };

@@ -143,9 +143,12 @@ bool draft_planner::drafts_behind_prompt(std::int32_t sequences, std::int64_t kv
   if (settings_.nextn == 0 || !settings_.varlen)
     return settings_.nextn > 0;
   sequences = std::max(sequences, 1);
-  const double gain =
+  draft_switch::prospect p = prospect_; // its times are those of the last look
+  p.sequences = sequences;
+  p.gain =
       outlook_.expect(sequences, kv_tokens, settings_.most_rows, cost_, forecast_).gain * realised_.factor(sequences);
-  return gain + hope_beyond(sequences, kv_tokens, gain) >= switch_.least_gain();
+  p.hope = hope_beyond(sequences, kv_tokens, p.gain);
+  return switch_.pays(p);
 }
 
 std::int64_t draft_planner::choose_by_confidence(std::uint64_t round, std::span<const draft_candidate> candidates,
