@@ -1,5 +1,5 @@
-// One version of a function for each instruction set named, chosen at start: GCC's target_clones. Everywhere else there is
-// one version: clang, and sanitizers, which do not support the resolver that clones need.
+// One version of a function for each instruction set named, chosen at start: GCC's target_clones. Everywhere else there
+// is one version: clang, and sanitizers, which do not support the resolver that clones need.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) &&                \
